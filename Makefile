@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: Apache-2.0
+# The front door. Meson does the building and tools/check the testing; these are their names. Each
+# target installs what it needs first (tools/setup), so a bare Debian machine with git, make and
+# python3 is enough.
+
+BUILD ?= build/dev
+SEEDS ?= 200
+PY := .venv/bin/python
+MESON := .venv/bin/meson
+# meson looks for ninja on the PATH.
+export PATH := $(CURDIR)/.venv/bin:$(PATH)
+
+.PHONY: all help setup build install-py demo check check-slow sim lint fmt bench clean
+
+all: build
+
+help: ## this list
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
+
+setup: ## install packages: apt, and pip into .venv
+	@tools/setup
+
+build: setup ## libtq, tqd and tq into build/dev
+	@test -f $(BUILD)/build.ninja || $(MESON) setup $(BUILD)
+	@$(MESON) compile -C $(BUILD)
+
+install-py: setup ## the Python package into .venv
+	@tools/install-py
+
+demo: install-py ## train a small transformer with GRPO through tq; KILL=1 kills a rollout half-way
+	@KILL=$(KILL) $(PY) examples/grpo/demo.py
+
+check: ## every test tier, ending in counted totals
+	@tools/check
+
+check-slow: ## the same with many more seeds and cases
+	@tools/check --slow
+
+lint: ## the source checks alone
+	@tools/check setup lint
+
+sim: build ## the simulator alone: make sim SEEDS=1000
+	@tools/check setup sim --seeds $(SEEDS)
+
+fmt: setup ## format C and Python
+	@tools/fmt
+
+bench: install-py ## tq beside the reference implementation; tables and plots into bench/results
+	@tools/setup reference
+	@$(PY) bench/bench.py
+
+clean: ## remove what was built; .venv stays
+	rm -rf build
