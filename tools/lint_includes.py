@@ -102,7 +102,9 @@ def check(root):
         rel = str(path.relative_to(root / "src")) if (root / "src") in path.parents else None
         for number, quote, header in includes_of(path):
             if header.startswith("tq/") and quote == "<":
-                reason = None if (root / "include" / header).is_file() else f"<{header}> is not there"
+                reason = (
+                    None if (root / "include" / header).is_file() else f"<{header}> is not there"
+                )
             elif rel is None:
                 ok = quote == "<" and matches_any(header, deps.pure)
                 reason = None if ok else f"{header}: a public header includes C's own and <tq/...>"
