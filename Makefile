@@ -46,7 +46,6 @@ fmt: setup ## format C and Python
 	@tools/fmt
 
 bench: install-py ## tq beside the reference implementation; tables and plots into bench/results
-	@tools/setup reference
 	@$(PY) bench/bench.py
 
 clean: ## remove what was built; .venv stays

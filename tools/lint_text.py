@@ -61,7 +61,7 @@ def is_source(rel, text):
 
 def check_file(rel, text):
     """Yields (line number, reason)."""
-    source = is_source(rel, text)
+    source = text and is_source(rel, text)
     lines = text.splitlines()
     if source and not any(LICENCE in line for line in lines[:3]):
         yield 1, f"no `{LICENCE}` in the first three lines"
