@@ -45,8 +45,8 @@ sim: build ## the simulator alone: make sim SEEDS=1000
 fmt: setup ## format C and Python
 	@tools/fmt
 
-bench: install-py ## tq beside the reference implementation; tables and plots into bench/results
-	@$(PY) bench/bench.py
+bench: install-py ## tq beside the reference, into bench/results; ARGS="--help" says more
+	@$(PY) bench/run $(ARGS)
 
 clean: ## remove what was built; .venv stays
 	rm -rf build
