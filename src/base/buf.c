@@ -16,7 +16,8 @@ void tqi_buf_init(tqi_buf_t *buf, const tqi_env_t *env)
 
 void tqi_buf_fini(tqi_buf_t *buf)
 {
-    if (buf->data) tqi_env_free(buf->env, buf->data, buf->cap);
+    if (buf->data)
+        tqi_env_free(buf->env, buf->data, buf->cap);
     buf->data = NULL;
     buf->len = buf->cap = 0;
 }
@@ -28,14 +29,19 @@ void tqi_buf_clear(tqi_buf_t *buf)
 
 tq_status_t tqi_buf_reserve(tqi_buf_t *buf, size_t more)
 {
-    if (more <= buf->cap - buf->len) return TQ_OK;
-    if (more > SIZE_MAX / 2 - buf->len) return TQ_E_NO_MEMORY;
+    if (more <= buf->cap - buf->len)
+        return TQ_OK;
+    if (more > SIZE_MAX / 2 - buf->len)
+        return TQ_E_NO_MEMORY;
     size_t need = buf->len + more;
     size_t cap = buf->cap + buf->cap / 2;
-    if (cap < need) cap = need;
-    if (cap < BUF_CAP_MIN) cap = BUF_CAP_MIN;
+    if (cap < need)
+        cap = need;
+    if (cap < BUF_CAP_MIN)
+        cap = BUF_CAP_MIN;
     uint8_t *data = tqi_env_realloc(buf->env, buf->data, buf->cap, cap);
-    if (!data) return TQ_E_NO_MEMORY;
+    if (!data)
+        return TQ_E_NO_MEMORY;
     buf->data = data;
     buf->cap = cap;
     return TQ_OK;
@@ -43,7 +49,8 @@ tq_status_t tqi_buf_reserve(tqi_buf_t *buf, size_t more)
 
 void *tqi_buf_extend(tqi_buf_t *buf, size_t len)
 {
-    if (tqi_buf_reserve(buf, len ? len : 1) != TQ_OK) return NULL;
+    if (tqi_buf_reserve(buf, len ? len : 1) != TQ_OK)
+        return NULL;
     void *at = buf->data + buf->len;
     buf->len += len;
     return at;
@@ -51,9 +58,11 @@ void *tqi_buf_extend(tqi_buf_t *buf, size_t len)
 
 tq_status_t tqi_buf_append(tqi_buf_t *buf, const void *data, size_t len)
 {
-    if (len == 0) return TQ_OK;
+    if (len == 0)
+        return TQ_OK;
     void *at = tqi_buf_extend(buf, len);
-    if (!at) return TQ_E_NO_MEMORY;
+    if (!at)
+        return TQ_E_NO_MEMORY;
     memcpy(at, data, len);
     return TQ_OK;
 }
