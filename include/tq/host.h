@@ -21,16 +21,16 @@ typedef struct tq_store tq_store_t;
 
 /* Times in ms, 0 for the default beside it; docs/operations.md has the table. */
 typedef struct tq_controller_conf {
-    const char *listen;      /* comma-separated: "ipc://PATH", "tcp://ADDR:PORT" (PORT * picks one);
+    const char *listen;     /* comma-separated: "ipc://PATH", "tcp://ADDR:PORT" (PORT * picks one);
                                 NULL: in-process clients only */
-    const char *name;        /* in-process name ("inproc://NAME"); NULL: made up */
-    const char *sampler;     /* "SequentialSampler" (default), "GRPOGroupNSampler" */
-    uint32_t sampler_group;  /* rows of one group for GRPO; 0: 1 */
+    const char *name;       /* in-process name ("inproc://NAME"); NULL: made up */
+    const char *sampler;    /* "SequentialSampler" (default), "GRPOGroupNSampler" */
+    uint32_t sampler_group; /* rows of one group for GRPO; 0: 1 */
     const char *sampler_group_by; /* a tag whose equal values make a group; NULL: by position */
-    uint32_t prealloc_rows;  /* rows reserved when a partition is made (default 0) */
-    uint32_t silence_ms;     /* 5,000: a session that says nothing for so long is ended */
-    uint32_t unit_lost_ms;   /* 10,000: then a silent unit's rows leave the ready sets */
-    const char *user_conf;   /* text handed to every client (tq_client_store_conf); may be NULL */
+    uint32_t prealloc_rows;       /* rows reserved when a partition is made (default 0) */
+    uint32_t silence_ms;          /* 5,000: a session that says nothing for so long is ended */
+    uint32_t unit_lost_ms;        /* 10,000: then a silent unit's rows leave the ready sets */
+    const char *user_conf; /* text handed to every client (tq_client_store_conf); may be NULL */
     const char *curve_secret_key; /* 40 characters Z85 with the public one, or NULL */
     const char *curve_public_key;
 } tq_controller_conf_t;
@@ -47,13 +47,13 @@ TQ_API uint64_t tq_controller_incarnation(const tq_controller_t *ctl);
 TQ_API void tq_controller_close(tq_controller_t *ctl);
 
 typedef struct tq_unit_conf {
-    const char *controller;     /* address of the controller */
-    const char *listen;         /* as above, one address; its payload port is made beside it */
-    const char *listen_payload; /* NULL: derived from listen ("PATH.data", another tcp port) */
-    const char *name;           /* in-process name; NULL: made up */
-    uint64_t capacity_bytes;    /* 0: a quarter of the machine's memory */
+    const char *controller;          /* address of the controller */
+    const char *listen;              /* as above, one address; its payload port is made beside it */
+    const char *listen_payload;      /* NULL: derived from listen ("PATH.data", another tcp port) */
+    const char *name;                /* in-process name; NULL: made up */
+    uint64_t capacity_bytes;         /* 0: a quarter of the machine's memory */
     uint32_t column_reserve_percent; /* 10: kept for rows that already have a produced field */
-    uint32_t lease_ms;          /* 30,000: a transfer that nobody names for so long is dropped */
+    uint32_t lease_ms; /* 30,000: a transfer that nobody names for so long is dropped */
     const char *curve_secret_key;
     const char *curve_public_key;
     const char *curve_server_key; /* of the controller */
@@ -67,10 +67,11 @@ TQ_API void tq_unit_close(tq_unit_t *unit);
 
 /* A controller and its units in this process: what the Python package embeds. */
 typedef struct tq_store_conf {
-    tq_controller_conf_t controller; /* listen NULL: "ipc://RUNTIME_DIR/tq-PID-N" (folder mode 0700) */
-    uint32_t units_cnt;              /* 0: 2 */
-    uint64_t capacity_bytes;         /* of all units together; 0: a quarter of memory */
-    bool is_private;                 /* no listening at all: threads of this process only */
+    tq_controller_conf_t
+        controller;          /* listen NULL: "ipc://RUNTIME_DIR/tq-PID-N" (folder mode 0700) */
+    uint32_t units_cnt;      /* 0: 2 */
+    uint64_t capacity_bytes; /* of all units together; 0: a quarter of memory */
+    bool is_private;         /* no listening at all: threads of this process only */
 } tq_store_conf_t;
 
 TQ_API tq_status_t tq_store_open(const tq_store_conf_t *conf, tq_store_t **store, tq_error_t *err);

@@ -37,14 +37,14 @@ typedef struct tq_client_conf {
      * then the client refuses any other store at that address for ever (E_STORE_GONE). NULL: the
      * environment variable TQ_ADDRESS. */
     const char *address;
-    const char *name; /* for logs and listings; NULL: "pid@host" */
-    uint32_t connect_timeout_ms;    /* 0: 5,000 */
-    uint32_t call_timeout_ms;       /* any call but fetch; 0: 200,000 */
-    uint32_t fetch_timeout_ms;      /* a waiting fetch; 0: 5,000 */
-    uint32_t space_timeout_ms;      /* waiting for space in a full store; 0: 30,000 */
-    uint32_t copy_threads;          /* 1 to 4; 0: 1. For ops that no thread waits for */
-    uint64_t receive_cache_bytes;   /* warm buffers kept for gets; UINT64_MAX: none; 0: 256 MiB */
-    const char *curve_server_key;   /* 40 characters Z85, or NULL: no CURVE */
+    const char *name;             /* for logs and listings; NULL: "pid@host" */
+    uint32_t connect_timeout_ms;  /* 0: 5,000 */
+    uint32_t call_timeout_ms;     /* any call but fetch; 0: 200,000 */
+    uint32_t fetch_timeout_ms;    /* a waiting fetch; 0: 5,000 */
+    uint32_t space_timeout_ms;    /* waiting for space in a full store; 0: 30,000 */
+    uint32_t copy_threads;        /* 1 to 4; 0: 1. For ops that no thread waits for */
+    uint64_t receive_cache_bytes; /* warm buffers kept for gets; UINT64_MAX: none; 0: 256 MiB */
+    const char *curve_server_key; /* 40 characters Z85, or NULL: no CURVE */
 } tq_client_conf_t;
 
 /* Connects and begins a session. Blocks up to connect_timeout_ms.
@@ -92,21 +92,21 @@ TQ_API const char *tq_op_error(const tq_op_t *op); /* "" on success */
 /* What an op answers. Which members are set is said at each op; the others are zero. */
 typedef struct tq_result {
     uint32_t rows_cnt;
-    const tq_row_t *rows;   /* rows_cnt */
-    tq_strs_t keys;         /* one a row, "" where a row has none (has_key tells) */
-    const uint8_t *has_key; /* one a row */
-    tq_strs_t tags;         /* one msgpack map a row */
-    tq_strs_t fields;       /* names */
+    const tq_row_t *rows;       /* rows_cnt */
+    tq_strs_t keys;             /* one a row, "" where a row has none (has_key tells) */
+    const uint8_t *has_key;     /* one a row */
+    tq_strs_t tags;             /* one msgpack map a row */
+    tq_strs_t fields;           /* names */
     const tq_schema_t *schemas; /* one a field */
-    const uint8_t *status;  /* rows_cnt x fields.cnt, row-major: 1 produced; or rows_cnt: consumed */
-    tq_strs_t names;        /* partitions or tasks */
-    const uint32_t *units;  /* one a row: the storage unit that holds it */
+    const uint8_t *status; /* rows_cnt x fields.cnt, row-major: 1 produced; or rows_cnt: consumed */
+    tq_strs_t names;       /* partitions or tasks */
+    const uint32_t *units; /* one a row: the storage unit that holds it */
     uint32_t columns_cnt;
     const tq_column_out_t *columns;
-    uint64_t count;         /* e.g. rows cleared */
-    bool is_known;          /* the partition (and field, task) asked for exists */
-    const char *json;       /* stat */
-    uint64_t incarnation;   /* of the store that answered */
+    uint64_t count;       /* e.g. rows cleared */
+    bool is_known;        /* the partition (and field, task) asked for exists */
+    const char *json;     /* stat */
+    uint64_t incarnation; /* of the store that answered */
 } tq_result_t;
 
 TQ_API const tq_result_t *tq_op_result(const tq_op_t *op);
@@ -206,8 +206,8 @@ typedef struct tq_fetch_args {
     uint32_t rows_cnt;
     const char *task;
     tq_fetch_mode_t mode;
-    bool is_polling;       /* not enough: an empty result at once */
-    const void *sampling;  /* msgpack map of the sampler's arguments, or NULL */
+    bool is_polling;      /* not enough: an empty result at once */
+    const void *sampling; /* msgpack map of the sampler's arguments, or NULL */
     size_t sampling_len;
     uint32_t timeout_ms; /* 0: fetch_timeout_ms of the client */
 } tq_fetch_args_t;

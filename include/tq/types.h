@@ -21,11 +21,11 @@ typedef uint64_t tq_row_t;
 
 /* Limits, enforced wherever bytes or arguments come in. */
 #define TQ_NDIM_MAX 16
-#define TQ_NAME_MAX 1024                /* bytes of a key, field, task or partition name */
-#define TQ_TAGS_BYTES_MAX (64u << 10)   /* one row's tag map */
-#define TQ_TAGS_ENTRIES_MAX 256u        /* entries of one row's tag map */
-#define TQ_REQUEST_ROWS_MAX 65536u      /* rows in one request */
-#define TQ_REQUEST_DESCS_MAX 262144u    /* descriptors in one request; a uniform run counts one */
+#define TQ_NAME_MAX 1024              /* bytes of a key, field, task or partition name */
+#define TQ_TAGS_BYTES_MAX (64u << 10) /* one row's tag map */
+#define TQ_TAGS_ENTRIES_MAX 256u      /* entries of one row's tag map */
+#define TQ_REQUEST_ROWS_MAX 65536u    /* rows in one request */
+#define TQ_REQUEST_DESCS_MAX 262144u  /* descriptors in one request; a uniform run counts one */
 #define TQ_PARTITION_FIELDS_MAX 4096u
 #define TQ_PARTITION_TASKS_MAX 64u
 #define TQ_PARTITION_READY_SETS_MAX 64u
@@ -118,12 +118,12 @@ typedef struct tq_cell {
 typedef struct tq_column {
     const char *field; /* terminated name, 1 to TQ_NAME_MAX bytes */
     tq_layout_t layout;
-    tq_desc_t desc; /* UNIFORM: of every row. RAGGED: shape[0] and len ignored. EACH: ignored */
-    const void *data;         /* UNIFORM, RAGGED */
-    int64_t row_stride;       /* UNIFORM: bytes from row to row; 0 repeats one value */
-    const int64_t *offsets;   /* RAGGED: n + 1, ascending, in units of unit_bytes */
-    uint64_t unit_bytes;      /* RAGGED: bytes of one step of shape[0]; 0 only for empty rows */
-    const tq_cell_t *cells;   /* EACH: n */
+    tq_desc_t desc;     /* UNIFORM: of every row. RAGGED: shape[0] and len ignored. EACH: ignored */
+    const void *data;   /* UNIFORM, RAGGED */
+    int64_t row_stride; /* UNIFORM: bytes from row to row; 0 repeats one value */
+    const int64_t *offsets; /* RAGGED: n + 1, ascending, in units of unit_bytes */
+    uint64_t unit_bytes;    /* RAGGED: bytes of one step of shape[0]; 0 only for empty rows */
+    const tq_cell_t *cells; /* EACH: n */
 } tq_column_t;
 
 /* Memory that a get filled, counted. Any thread. The last unref gives it back to the client's

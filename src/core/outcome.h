@@ -24,11 +24,11 @@
 typedef struct tqi_inbox tqi_inbox_t;
 
 typedef enum tqi_admit {
-    TQI_ADMIT_NEW = 1,  /* execute it, then call tqi_inbox_done */
-    TQI_ADMIT_PENDING,  /* it is being executed: drop this copy */
-    TQI_ADMIT_DONE,     /* send the kept reply again */
-    TQI_ADMIT_OLD,      /* acknowledged long ago: drop */
-    TQI_ADMIT_BUSY,     /* over 1,024 open or 16 MiB kept: answer E_BUSY, nothing is remembered */
+    TQI_ADMIT_NEW = 1, /* execute it, then call tqi_inbox_done */
+    TQI_ADMIT_PENDING, /* it is being executed: drop this copy */
+    TQI_ADMIT_DONE,    /* send the kept reply again */
+    TQI_ADMIT_OLD,     /* acknowledged long ago: drop */
+    TQI_ADMIT_BUSY,    /* over 1,024 open or 16 MiB kept: answer E_BUSY, nothing is remembered */
     TQI_ADMIT_NO_MEMORY,
 } tqi_admit_t;
 

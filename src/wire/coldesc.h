@@ -21,12 +21,12 @@
 typedef struct tqi_coldesc {
     tq_layout_t layout;
     uint32_t rows_cnt;
-    tq_desc_t desc;        /* UNIFORM: of each. RAGGED: shape[0] == 0, len == 0 */
-    uint64_t unit_bytes;   /* RAGGED: bytes of one step of shape[0]; may be 0 */
-    tqi_u64s_t dim0;       /* RAGGED: rows_cnt values of shape[0] */
-    tqi_bytes_t each;      /* EACH: encoded descriptors, one after another */
-    uint64_t frame_bytes;  /* of all rows together */
-    uint32_t descs_cnt;    /* how many descriptors it counts for TQ_REQUEST_DESCS_MAX */
+    tq_desc_t desc;       /* UNIFORM: of each. RAGGED: shape[0] == 0, len == 0 */
+    uint64_t unit_bytes;  /* RAGGED: bytes of one step of shape[0]; may be 0 */
+    tqi_u64s_t dim0;      /* RAGGED: rows_cnt values of shape[0] */
+    tqi_bytes_t each;     /* EACH: encoded descriptors, one after another */
+    uint64_t frame_bytes; /* of all rows together */
+    uint32_t descs_cnt;   /* how many descriptors it counts for TQ_REQUEST_DESCS_MAX */
 } tqi_coldesc_t;
 
 /* Appends the encoded form. `descs` gives the n values' descriptors one by one and may be called

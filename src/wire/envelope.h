@@ -36,11 +36,11 @@ typedef struct tqi_envelope {
     uint32_t budget_ms;   /* what is left for the request, UINT32_MAX: unlimited */
     uint64_t seq;         /* per (session, peer), from 1; 0: a message that wants no outcome kept
                              (HELLO, PING, REGISTER, a lone ack) */
-    uint64_t ack;         /* newest seq whose reply was taken; older ones that are still open follow */
-    uint64_t request_id;  /* for logs: the same at every hop of one operation */
-    uint32_t sender;      /* unit id; 0 for controller and clients */
-    uint16_t open_cnt;    /* <= TQI_OPEN_MAX */
-    const uint8_t *open;  /* open_cnt little-endian u64, ascending; read with tqi_load_le64 */
+    uint64_t ack; /* newest seq whose reply was taken; older ones that are still open follow */
+    uint64_t request_id; /* for logs: the same at every hop of one operation */
+    uint32_t sender;     /* unit id; 0 for controller and clients */
+    uint16_t open_cnt;   /* <= TQI_OPEN_MAX */
+    const uint8_t *open; /* open_cnt little-endian u64, ascending; read with tqi_load_le64 */
     const uint8_t *body;
     uint32_t body_len;
 } tqi_envelope_t;

@@ -148,12 +148,22 @@ size_t tqi_msg_print(const tqi_envelope_t *env, char *out, size_t len);
 
 /* Builders: fill a view from host arrays. The u64s/u32s views point at the arrays themselves (hosts
  * are little-endian; a static assert says so). */
-static inline tqi_u64s_t tqi_u64s(const uint64_t *v, uint32_t cnt) { return (tqi_u64s_t){v, cnt}; }
-static inline tqi_u32s_t tqi_u32s(const uint32_t *v, uint32_t cnt) { return (tqi_u32s_t){v, cnt}; }
-static inline tqi_str_t tqi_str(const char *s) { return (tqi_str_t){s, (uint32_t)strlen(s)}; }
+static inline tqi_u64s_t tqi_u64s(const uint64_t *v, uint32_t cnt)
+{
+    return (tqi_u64s_t){v, cnt};
+}
+static inline tqi_u32s_t tqi_u32s(const uint32_t *v, uint32_t cnt)
+{
+    return (tqi_u32s_t){v, cnt};
+}
+static inline tqi_str_t tqi_str(const char *s)
+{
+    return (tqi_str_t){s, (uint32_t)strlen(s)};
+}
 static inline tqi_strs_t tqi_strs_of(const tq_strs_t *s)
 {
-    if (!s || s->cnt == 0) return (tqi_strs_t){0};
+    if (!s || s->cnt == 0)
+        return (tqi_strs_t){0};
     return (tqi_strs_t){s->offsets, s->bytes, s->cnt, s->offsets[s->cnt]};
 }
 
@@ -165,8 +175,9 @@ typedef struct tqi_strs_builder {
 } tqi_strs_builder_t;
 void tqi_strs_builder_init(tqi_strs_builder_t *b, const tqi_env_t *env);
 tq_status_t tqi_strs_builder_add(tqi_strs_builder_t *b, const void *data, size_t len);
-tqi_strs_t tqi_strs_builder_view(const tqi_strs_builder_t *b); /* valid until the next add or fini */
-void tqi_strs_builder_clear(tqi_strs_builder_t *b);             /* keeps the memory */
+tqi_strs_t
+tqi_strs_builder_view(const tqi_strs_builder_t *b); /* valid until the next add or fini */
+void tqi_strs_builder_clear(tqi_strs_builder_t *b); /* keeps the memory */
 void tqi_strs_builder_fini(tqi_strs_builder_t *b);
 
 #endif

@@ -17,8 +17,8 @@
 typedef struct tqi_unit tqi_unit_t;
 
 typedef struct tqi_unit_conf {
-    uint64_t unit_incarnation; /* new at each start, never 0 */
-    const char *controller;    /* address to dial */
+    uint64_t unit_incarnation;    /* new at each start, never 0 */
+    const char *controller;       /* address to dial */
     const char *const *addresses; /* where clients reach our ctrl port */
     uint32_t addresses_cnt;
     const char *host; /* boot id of the machine */
@@ -26,9 +26,9 @@ typedef struct tqi_unit_conf {
     uint64_t capacity_bytes;
     uint32_t column_reserve_percent; /* 10 */
     uint32_t lease_ms;               /* 30,000 */
-    uint32_t silence_ms;             /* 5,000: without the controller for so long: refuse sessions */
-    uint64_t segment_bytes;          /* 64 MiB */
-} tqi_unit_conf_t; /* zero: the default beside it, for the last five */
+    uint32_t silence_ms;    /* 5,000: without the controller for so long: refuse sessions */
+    uint64_t segment_bytes; /* 64 MiB */
+} tqi_unit_conf_t;          /* zero: the default beside it, for the last five */
 
 /* env, ctrl, payload (NULL: inline only) and arena outlive it. E_CONFIG, E_NO_MEMORY. */
 tq_status_t tqi_unit_new(const tqi_env_t *env, const tqi_unit_conf_t *conf, tqi_ctrl_t *ctrl,
