@@ -35,10 +35,10 @@ typedef enum tqi_admit {
 tqi_inbox_t *tqi_inbox_new(const tqi_env_t *env);
 void tqi_inbox_free(tqi_inbox_t *in);
 
-/* Takes the ack of a frame: everything up to `ack` that is not in the open list is acknowledged.
- * Kept replies of those are dropped; `on_acked` (may be NULL) is called for each seq that was done
- * and is acknowledged now, in ascending order (for final grants). Frames may arrive late: an older
- * ack than one seen has no effect. open: open_cnt little-endian u64. */
+/* Takes the ack of a frame: every seq up to `ack` that is not in its open list is acknowledged, for
+ * ever, so frames may arrive in any order. Kept replies of those are dropped; `on_acked` (may be
+ * NULL) is called for each seq that was done and is acknowledged now, in ascending order (for final
+ * grants). open: open_cnt little-endian u64, ascending. */
 typedef void (*tqi_acked_fn)(void *ctx, uint64_t seq);
 void tqi_inbox_ack(tqi_inbox_t *in, uint64_t ack, const uint8_t *open, uint32_t open_cnt,
                    tqi_acked_fn on_acked, void *ctx);
@@ -49,6 +49,9 @@ tqi_admit_t tqi_inbox_admit(tqi_inbox_t *in, uint64_t seq, const tqi_buf_t **rep
 /* The outcome of an admitted seq: keeps a copy of the reply frame (body and all). E_NO_MEMORY
  * leaves the seq pending and the caller answers E_BUSY later: never lose an outcome silently. */
 tq_status_t tqi_inbox_done(tqi_inbox_t *in, uint64_t seq, const tqi_buf_t *reply);
+
+/* The sender has acknowledged it without waiting for the outcome: it will never take one. */
+bool tqi_inbox_is_acked(const tqi_inbox_t *in, uint64_t seq);
 
 /* For a PING: of the sender's open seqs, those that it should send again (unknown here, or done
  * here, their replies having been lost). Writes up to max; returns how many. */

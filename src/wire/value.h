@@ -3,7 +3,7 @@
  * msgpack: the values inside messages, tags and sampler arguments.
  *
  * Reading is a cursor over bytes: it allocates nothing, believes no count that the remaining bytes
- * could not hold, and has no depth limit of its own (docs/adr/0002 says why this is not msgpack-c).
+ * could not hold, and has no depth limit of its own (docs/adr/0004 says why this is not msgpack-c).
  * Writing appends to a buffer and always chooses the smallest form.
  */
 #ifndef TQI_WIRE_VALUE_H
