@@ -14,8 +14,8 @@ import sys
 from pathlib import Path
 
 FOLDERS = ("base", "wire", "core")
-# nm's letters for writable data: .data, .bss, common, and thread-local or small variants of them.
-WRITABLE = set("dDbBCsSgG")
+# Sections of writable data; .data.rel.ro is a constant table of pointers, in code that can move.
+WRITABLE = re.compile(r"^(?!\.data\.rel\.ro)\.(?:data|bss|tdata|tbss)|^\*COM\*$")
 ALLOW_LINE = re.compile(r"^(\S+)\s+\S.*$")
 
 
@@ -33,27 +33,30 @@ def read_allow(path):
 
 
 def parse_nm(text):
-    """Yields (object, letter, symbol) from the output of `nm -A`: archive:object:address L name."""
+    """Yields (object, symbol, section) from `nm --format=sysv`; section "*UND*" when undefined."""
+    name = ""
     for line in text.splitlines():
-        place, _, rest = line.rpartition(":")
-        fields = rest.split()
-        if len(fields) >= 2:
-            letter, symbol = fields[-2], fields[-1].split("@")[0]
-            yield place.rpartition(":")[2], letter, symbol
+        if line.startswith(("Symbols from ", "Undefined symbols from ")):
+            name = line.split(" from ", 1)[1].rstrip(":")
+        fields = [field.strip() for field in line.split("|")]
+        if len(fields) == 7 and fields[0] and fields[0] != "Name":
+            # An undefined weak symbol (letter w) has its section too; a common one has letter C.
+            section = "*COM*" if fields[2] == "C" else fields[6]
+            yield name, fields[0].split("@")[0], section
 
 
 def judge(symbols, allowed):
-    """(findings, allowed symbols that nothing asked for) for (object, letter, symbol) triples."""
+    """(findings, allowed symbols that nothing asked for) for (object, symbol, section) triples."""
     symbols = list(symbols)
-    ours = {symbol for _, letter, symbol in symbols if letter not in "Uwv"}
+    ours = {symbol for _, symbol, section in symbols if section != "*UND*"}
     findings, used = [], set()
-    for name, letter, symbol in symbols:
-        if letter in "Uwv" and symbol not in ours:
+    for name, symbol, section in symbols:
+        if section == "*UND*" and symbol not in ours:
             if symbol in allowed:
                 used.add(symbol)
             else:
                 findings.append(f"{name}: asks for {symbol}, which tools/purity.allow lacks")
-        elif letter in WRITABLE:
+        elif WRITABLE.search(section):
             findings.append(f"{name}: {symbol} is writable data outside any object")
     return findings, sorted(allowed - used)
 
@@ -72,7 +75,9 @@ def main(argv):
     if not archives:
         print(f"lint_purity: no archive of {', '.join(FOLDERS)} in {build}")
         return 1
-    nm = subprocess.run(["nm", "-A", *archives], capture_output=True, text=True, check=True)
+    nm = subprocess.run(
+        ["nm", "--format=sysv", *archives], capture_output=True, text=True, check=True
+    )
     symbols = list(parse_nm(nm.stdout))
     findings, unused = judge(symbols, read_allow(allow))
     for finding in findings:

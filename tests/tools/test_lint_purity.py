@@ -4,12 +4,14 @@ import subprocess
 import pytest
 
 
-def compile_archive(root, folder, text):
+def compile_archive(root, folder, text, options=()):
     """An archive of one object in build layout, as Meson would leave it."""
     place = root / "src" / folder
     place.mkdir(parents=True)
     (place / "a.c").write_text(text)
-    subprocess.run(["gcc", "-O1", "-c", "a.c", "-o", "a.o"], cwd=place, check=True)
+    subprocess.run(
+        ["gcc", "-O1", "-fPIC", *options, "-c", "a.c", "-o", "a.o"], cwd=place, check=True
+    )
     subprocess.run(["ar", "rcs", f"lib{folder}.a", "a.o"], cwd=place, check=True)
 
 
@@ -36,6 +38,19 @@ def test_allowed_symbols_and_each_others_pass(judge):
         "int tqi_c(char *d, int i) { tqi_b(d, d + 1, 9); return t[i]; }",
     )
     assert status == 0, output
+
+
+def test_a_constant_table_of_pointers_is_not_state(judge):
+    status, output = judge(
+        wire='static const char *const names[] = {"a", "b"};'
+        "const char *tqi_name(int i) { return names[i]; }"
+    )
+    assert status == 0, output
+
+
+def test_a_common_symbol_is_state(tool, tmp_path):
+    compile_archive(tmp_path, "base", "int tqi_n;", ["-fcommon"])
+    assert tool("lint_purity").main(["lint_purity", str(tmp_path)]) == 1
 
 
 def test_a_system_call_is_named(judge):
