@@ -33,6 +33,18 @@ void tqi_words_set_range(uint64_t *words, size_t lo, size_t hi)
     }
 }
 
+void tqi_words_clear_range(uint64_t *words, size_t lo, size_t hi)
+{
+    while (lo < hi) {
+        size_t word = lo / TQI_WORD_BITS;
+        size_t end = tqi_size_min(hi, (word + 1) * TQI_WORD_BITS);
+
+        words[word] &=
+            ~tqi_word_mask((unsigned)(lo % TQI_WORD_BITS), (unsigned)(end - word * TQI_WORD_BITS));
+        lo = end;
+    }
+}
+
 size_t tqi_words_count(const uint64_t *words, size_t word_cnt)
 {
     size_t count = 0;

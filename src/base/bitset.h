@@ -74,6 +74,8 @@ static inline void tqi_words_clear(uint64_t *words, size_t bit)
 
 /* Sets bits [lo, hi). */
 void tqi_words_set_range(uint64_t *words, size_t lo, size_t hi);
+/* Clears bits [lo, hi). */
+void tqi_words_clear_range(uint64_t *words, size_t lo, size_t hi);
 /* How many of the first `word_cnt` words' bits are set. */
 size_t tqi_words_count(const uint64_t *words, size_t word_cnt);
 /* The first set bit at or after `from`, or word_cnt * 64 when there is none. */
