@@ -267,6 +267,12 @@ const tqi_buf_t *tqi_outbox_frame(const tqi_outbox_t *out, uint64_t seq)
     return e && !e->is_done && e->frame.data ? &e->frame : NULL;
 }
 
+void *tqi_outbox_user(const tqi_outbox_t *out, uint64_t seq)
+{
+    const entry_t *e = window_get(&out->window, seq);
+    return e && !e->is_done ? e->user : NULL;
+}
+
 void *tqi_outbox_replied(tqi_outbox_t *out, uint64_t seq)
 {
     entry_t *e = window_get(&out->window, seq);

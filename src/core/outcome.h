@@ -75,6 +75,8 @@ uint64_t tqi_outbox_open(tqi_outbox_t *out, void *user);
 tq_status_t tqi_outbox_keep(tqi_outbox_t *out, uint64_t seq, tqi_buf_t *frame);
 /* The kept frame of an open seq, or NULL. */
 const tqi_buf_t *tqi_outbox_frame(const tqi_outbox_t *out, uint64_t seq);
+/* The user of a seq that still waits for its reply, or NULL. */
+void *tqi_outbox_user(const tqi_outbox_t *out, uint64_t seq);
 /* A reply came: the seq's user, the first time; NULL if it is unknown or was replied before. The
  * kept frame is freed; the seq stays open until taken. */
 void *tqi_outbox_replied(tqi_outbox_t *out, uint64_t seq);
