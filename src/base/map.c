@@ -151,6 +151,8 @@ static str_entry_t *str_find(const tqi_map_str_t *map, const void *key, size_t k
 
     if (key_len > UINT32_MAX)
         return NULL;
+    if (key_len == 0)
+        key = ""; /* memcmp wants an address */
     HASH_FIND_BYHASHVALUE(hh, map->head, key, key_len, hash, entry);
     return entry;
 }
