@@ -47,6 +47,7 @@ struct tqi_loop {
     uint64_t now_ns; /* of this turn */
     void (*on_pause)(void *ctx, uint64_t pause_ns);
     void *on_pause_ctx;
+    slot_t *down_slot; /* whose on_peer_down is being reported */
 };
 
 /* ---- sinks: from adapters to the role -------------------------------------------------------- */
@@ -67,7 +68,9 @@ static void sink_peer_down(void *ctx, tqi_peer_t peer)
 {
     slot_t *slot = ctx;
     tqi_role_t *role = slot->loop->role;
+    slot->loop->down_slot = slot;
     role->on_peer_down(role, outer_peer(slot, peer), slot->loop->now_ns);
+    slot->loop->down_slot = NULL;
 }
 
 static void sink_payload(void *ctx, tqi_transfer_key_t key, tq_status_t status, const char *text)
@@ -129,6 +132,13 @@ static tq_status_t loop_send(tqi_ctrl_t *ctrl, tqi_peer_t peer, tqi_buf_t *frame
     return slot->adapter->ctrl.send(&slot->adapter->ctrl, peer, frame);
 }
 
+static const char *loop_why_down(tqi_ctrl_t *ctrl)
+{
+    slot_t *slot = tqi_container_of(ctrl, tqi_loop_t, ctrl)->down_slot;
+    tqi_ctrl_t *inner = slot ? &slot->adapter->ctrl : NULL;
+    return inner && inner->why_down ? inner->why_down(inner) : "";
+}
+
 /* ---- the thread ------------------------------------------------------------------------------ */
 
 static bool has_work(tqi_loop_t *loop)
@@ -186,7 +196,7 @@ tq_status_t tqi_loop_new(const char *thread_name, tqi_loop_t **out, tqi_err_t *e
     tqi_loop_t *loop = calloc(1, sizeof *loop);
     if (!loop)
         return tqi_fail(err, TQ_E_NO_MEMORY, "no memory for a loop");
-    loop->ctrl = (tqi_ctrl_t){loop_connect, loop_disconnect, loop_send};
+    loop->ctrl = (tqi_ctrl_t){loop_connect, loop_disconnect, loop_send, loop_why_down};
     loop->payload_sink = (tqi_sink_t){.ctx = loop, .on_payload = sink_payload};
     strncpy(loop->name, thread_name, sizeof loop->name - 1);
     for (unsigned i = 0; i < CTRL_MAX; i++)
@@ -213,8 +223,6 @@ void tqi_loop_free(tqi_loop_t *loop)
     if (!loop)
         return;
     tqi_loop_stop(loop);
-    if (loop->mailbox)
-        tqi_mailbox_close(loop->mailbox);
     for (unsigned i = 0; i < CTRL_MAX; i++)
         if (loop->slots[i].adapter)
             loop->slots[i].adapter->close(loop->slots[i].adapter);
@@ -285,12 +293,14 @@ tq_status_t tqi_loop_start(tqi_loop_t *loop, tqi_role_t *role, tqi_err_t *err)
 
 void tqi_loop_stop(tqi_loop_t *loop)
 {
-    if (!loop->is_started)
-        return;
-    tqi_thread_stop(&loop->thread);
-    tqi_wake_signal(&loop->mailbox->wake);
-    tqi_thread_join(&loop->thread);
-    loop->is_started = false;
+    if (loop->is_started) {
+        tqi_thread_stop(&loop->thread);
+        tqi_wake_signal(&loop->mailbox->wake);
+        tqi_thread_join(&loop->thread);
+        loop->is_started = false;
+    }
+    if (loop->mailbox)
+        tqi_mailbox_close(loop->mailbox);
 }
 
 bool tqi_loop_post(tqi_loop_t *loop, tqi_letter_t *letter)

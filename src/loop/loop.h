@@ -15,8 +15,8 @@ typedef struct tqi_loop tqi_loop_t;
 
 /* E_NO_MEMORY, E_SYSTEM. */
 tq_status_t tqi_loop_new(const char *thread_name, tqi_loop_t **out, tqi_err_t *err);
-/* Stops the thread if it runs, closes the mailbox, then the adapters. NULL is fine. The role is the
- * caller's to free, afterwards. */
+/* Stops, and closes the ctrl adapters. NULL is fine. The role is the caller's to free, between stop
+ * and free. */
 void tqi_loop_free(tqi_loop_t *loop);
 
 /* For adapters that are made for this loop. */
@@ -43,12 +43,12 @@ void tqi_loop_on_pause(tqi_loop_t *loop, void (*fn)(void *ctx, uint64_t pause_ns
 
 /* Starts the thread. E_SYSTEM. */
 tq_status_t tqi_loop_start(tqi_loop_t *loop, tqi_role_t *role, tqi_err_t *err);
-/* Asks the thread to end and waits until it has: the role is then the caller's alone. Letters are
- * taken, and not opened, until free. Idempotent. */
+/* Asks the thread to end and waits until it has: the role is then the caller's alone. No more letters
+ * are taken, and those that were not opened are told so. Idempotent. */
 void tqi_loop_stop(tqi_loop_t *loop);
 
-/* Any thread, also before start: opens the letter in the loop's thread. False once the loop is
- * being freed. */
+/* Any thread, also before start: opens the letter in the loop's thread. False once it is
+ * stopped. */
 bool tqi_loop_post(tqi_loop_t *loop, tqi_letter_t *letter);
 /* Any thread but the loop's own, while it runs: calls fn(ctx, now_ns) in the loop's thread and
  * waits for it. */

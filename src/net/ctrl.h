@@ -33,6 +33,8 @@ struct tqi_ctrl {
      * error. E_BUSY: the peer's queue is over its bound (16 MiB) and nothing was queued;
      * E_UNREACHABLE: unknown or lost peer. OK promises nothing about arrival. */
     tq_status_t (*send)(tqi_ctrl_t *ctrl, tqi_peer_t peer, tqi_buf_t *frame);
+    /* From within on_peer_down only: why, for people ("connection refused"), or "". May be NULL. */
+    const char *(*why_down)(tqi_ctrl_t *ctrl);
 };
 
 #endif

@@ -235,6 +235,12 @@ static tq_status_t inproc_send(tqi_ctrl_t *ctrl, tqi_peer_t peer, tqi_buf_t *fra
     return post(link, from, frame);
 }
 
+static const char *inproc_why_down(tqi_ctrl_t *ctrl)
+{
+    (void)ctrl;
+    return "nobody listens there (any more)";
+}
+
 static tq_status_t inproc_listen(tqi_ctrl_adapter_t *adapter, const char *address,
                                  char real[TQI_ADDRESS_MAX], tqi_err_t *err)
 {
@@ -313,7 +319,7 @@ tq_status_t tqi_inproc_ctrl_new(const tqi_env_t *env, tqi_mailbox_t *mailbox,
     if (!self)
         return tqi_fail(err, TQ_E_NO_MEMORY, "no memory for an in-process port");
     self->adapter = (tqi_ctrl_adapter_t){
-        .ctrl = {inproc_connect, inproc_disconnect, inproc_send},
+        .ctrl = {inproc_connect, inproc_disconnect, inproc_send, inproc_why_down},
         .source = {-1, inproc_run, inproc_is_busy},
         .serves = inproc_serves,
         .listen = inproc_listen,

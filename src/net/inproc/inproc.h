@@ -32,7 +32,9 @@ tq_status_t tqi_inproc_payload_new(const tqi_env_t *env, tqi_mailbox_t *mailbox,
                                    const tqi_sink_t *sink, tqi_inproc_payload_t **out,
                                    tqi_err_t *err);
 tqi_payload_client_t *tqi_inproc_payload_port(tqi_inproc_payload_t *payload);
-/* Stops copies (waiting for slices under way) and frees it. The sink is not called any more. */
-void tqi_inproc_payload_close(tqi_inproc_payload_t *payload);
+/* After the loop has stopped: stops copies and waits until nothing touches their memory any more.
+ * The port may still be called, and does nothing. Idempotent. */
+void tqi_inproc_payload_stop(tqi_inproc_payload_t *payload);
+void tqi_inproc_payload_free(tqi_inproc_payload_t *payload); /* stops; NULL is fine */
 
 #endif

@@ -26,6 +26,7 @@ struct tqi_inproc_payload {
     pthread_mutex_t mutex;   /* of running, for close */
     pthread_cond_t all_done;
     uint32_t running; /* jobs whose end was not handled yet */
+    bool is_stopped;
 };
 
 typedef struct copy {
@@ -140,7 +141,7 @@ static tq_status_t begin(tqi_payload_client_t *port, tqi_transfer_key_t key,
 {
     tqi_inproc_payload_t *self = self_of(port);
     tqi_inproc_arena_t *arena = tqi_map_u64_get(&self->units, key.owner);
-    if (!arena)
+    if (!arena || self->is_stopped)
         return tqi_fail(err, TQ_E_UNREACHABLE, "unit %" PRIu64 " is not in this process",
                         key.owner);
     uint64_t pieces_max = 0, extents = 0;
@@ -254,11 +255,11 @@ tqi_payload_client_t *tqi_inproc_payload_port(tqi_inproc_payload_t *payload)
     return &payload->port;
 }
 
-void tqi_inproc_payload_close(tqi_inproc_payload_t *self)
+void tqi_inproc_payload_stop(tqi_inproc_payload_t *self)
 {
     tqi_map_u64_item_t *item;
-    if (!self)
-        return;
+    self->is_stopped = true;
+    /* The mailbox is closed: jobs that end from now on stay in the map, and are freed here. */
     for (item = tqi_map_u64_first(&self->transfers); item; item = tqi_map_u64_next(item)) {
         copy_t *copy = item->value;
         tqi_exec_cancel(self->exec, &copy->job);
@@ -267,11 +268,19 @@ void tqi_inproc_payload_close(tqi_inproc_payload_t *self)
     while (self->running > 0)
         pthread_cond_wait(&self->all_done, &self->mutex);
     pthread_mutex_unlock(&self->mutex);
+    while ((item = tqi_map_u64_first(&self->transfers)))
+        copy_free(tqi_map_u64_take(&self->transfers, item->key));
+}
+
+void tqi_inproc_payload_free(tqi_inproc_payload_t *self)
+{
+    tqi_map_u64_item_t *item;
+    if (!self)
+        return;
+    tqi_inproc_payload_stop(self);
     while ((item = tqi_map_u64_first(&self->units)))
         payload_close(&self->port, item->key);
     tqi_map_u64_fini(&self->units, NULL, NULL);
-    while ((item = tqi_map_u64_first(&self->transfers)))
-        copy_free(tqi_map_u64_take(&self->transfers, item->key));
     tqi_map_u64_fini(&self->transfers, NULL, NULL);
     pthread_cond_destroy(&self->all_done);
     pthread_mutex_destroy(&self->mutex);
