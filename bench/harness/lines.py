@@ -57,6 +57,7 @@ class Line:
     metrics: tuple
     runs: int = 5
     sessions: int = 1
+    sides: tuple = SIDES
     quick: bool = True
     ready_limit_s: float = 120.0
     run_limit_s: float = 120.0
@@ -207,8 +208,10 @@ LINES = (
         options=("--stream", "--wakes", "10"),
         metrics=(Metric("call of put to row", "wake_s", "s"),),
         runs=3,
+        sides=(REFERENCE,),
         reference_conf=_POLLING,
-        reference_note="in polling mode, which its dataset needs",
+        reference_note="what its users have instead of a waiting get_meta, in polling mode, which"
+        " it needs",
     ),
     _fetch("fetch1k", 1000, 120, {}),
     _fetch("fetch100k", 100_000, 180, _SAME_AS_1K),

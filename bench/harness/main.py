@@ -47,7 +47,7 @@ def main(argv=None):
         for line in args.lines:
             note(f"{line.name}: {line.title}")
             measure(args, line, sides, results)
-            results_path.write_text(json.dumps(results, indent=1) + "\n")
+            save(results, results_path)
 
     summary = report.summarise(results)
     table = report.markdown(results, summary)
@@ -118,7 +118,7 @@ def python_of(args, side):
 
 def measure(args, line, sides, results):
     """All sessions of a line. A side that fails is left out of the rest of the line."""
-    able = list(sides)
+    able = [side for side in sides if side.name in line.sides]
     for number in range(args.sessions or line.sessions):
         opened = []
         try:
@@ -165,6 +165,13 @@ def failing(line, side, number, able, results):
         )
         able.remove(side)
         side.recover()
+
+
+def save(results, path):
+    """One run on a line, so that the file can be read, and compared, by people too."""
+    runs = ",\n  ".join(json.dumps(run) for run in results["runs"])
+    rest = {key: value for key, value in results.items() if key != "runs"}
+    path.write_text(json.dumps(rest, indent=1)[:-2] + f',\n "runs": [\n  {runs}\n ]\n}}\n')
 
 
 def memcpy_s():

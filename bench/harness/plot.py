@@ -54,7 +54,7 @@ def ratios(rows):
         )
         for place, value in zip(places, values, strict=True):
             axes.annotate(
-                f"{value:.3g}",
+                report.times(value),
                 (value, place + offset),
                 xytext=(3 if value >= 1 else -3, 0),
                 textcoords="offset points",

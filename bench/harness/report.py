@@ -222,7 +222,11 @@ def cell(found, unit):
 
 
 def ratio(found):
-    return f"{found['ratio']:.3g}" if found and "ratio" in found else ""
+    return times(found["ratio"]) if found and "ratio" in found else ""
+
+
+def times(value):
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
 def verdict(row):

@@ -89,8 +89,9 @@ class Child:
 
     def _last_words(self):
         self._log.flush()
-        lines = Path(self.log_path).read_text(errors="replace").strip().splitlines()
-        return lines[-1] if lines else "without a word"
+        lines = Path(self.log_path).read_text(errors="replace").splitlines()
+        spoken = (line.strip() for line in reversed(lines) if any(map(str.isalpha, line)))
+        return next(spoken, "without a word")
 
 
 def end_session(leader, patience_s=0.0):

@@ -35,7 +35,8 @@ def drive(program_class, description, add_options=None):
     program = program_class(args)
     _say(reply, event="ready", ready_s=time.perf_counter() - started)
     for number in _orders(args.runs):
-        _say(reply, event="run", metrics=program.run(number))
+        metrics = {key: _rounded(value) for key, value in program.run(number).items()}
+        _say(reply, event="run", metrics=metrics)
     program.close()
     _say(reply, event="closed")
 
@@ -48,6 +49,11 @@ def _orders(runs):
         if order.strip() != "run":
             return
         yield number
+
+
+def _rounded(value):
+    """Seconds to the nanosecond: more digits than that are noise that fills files."""
+    return [_rounded(each) for each in value] if isinstance(value, list) else round(value, 9)
 
 
 def _say(reply, **message):
