@@ -87,6 +87,8 @@ void tqi_client_close(tqi_client_t *client, uint64_t now_ns);
 /* True once nothing is outstanding and BYE was answered (or given up after 2 s). */
 bool tqi_client_is_closed(const tqi_client_t *client);
 
+/* Why there is no session, as a sentence with the remedy, for somebody who waited so long. */
+tq_status_t tqi_client_why(const tqi_client_t *client, uint64_t waited_ms, tqi_err_t *err);
 /* Of the session that the client is in; 0 while in none. */
 uint64_t tqi_client_session(const tqi_client_t *client);
 /* Of the store that it is or was in; 0 before the first. */

@@ -1,0 +1,901 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * One peer. The ctrl port loses messages silently, so everything here is about sending again: a
+ * HELLO until it is answered; on a fresh connection every request that is open; in between those
+ * that the peer's answer to PING names. The peer executes each once (core/outcome.h).
+ *
+ * What an orphan's late answer grants is given back: a put that nobody makes any more is aborted,
+ * rows that nobody takes are returned. What was asked is read from the request, which is kept.
+ */
+#include "role/client/internal.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+static const uint32_t link_next[] = {
+#define LINK_NEXT(state, next) [TQI_LINK_##state] = next,
+    TQI_LINK_STATES(LINK_NEXT)
+#undef LINK_NEXT
+};
+
+static void link_set(tqi_link_t *link, tqi_link_state_t state)
+{
+    tqi_assert(link_next[link->state] & (1u << state));
+    link->state = state;
+}
+
+static tqi_req_t *req_of(const tqi_node_t *link_node)
+{
+    return tqi_container_of(link_node, tqi_req_t, link_node);
+}
+
+static uint64_t ms_until(uint64_t deadline_ns, uint64_t now_ns)
+{
+    return deadline_ns > now_ns ? (deadline_ns - now_ns + TQI_MS - 1) / TQI_MS : 0;
+}
+
+/* ---- life -------------------------------------------------------------------------------------- */
+
+tq_status_t tqi_link_new(tqi_client_t *client, uint32_t unit_id, tqi_link_t **out)
+{
+    tqi_link_t *link = tqi_env_zalloc(client->env, sizeof *link);
+
+    if (!link)
+        return TQ_E_NO_MEMORY;
+    link->client = client;
+    link->unit_id = unit_id;
+    link->state = TQI_LINK_IDLE;
+    link->backoff_ns = TQI_BACKOFF_MIN_NS;
+    tqi_list_init(&link->backlog);
+    tqi_list_init(&link->delayed);
+    tqi_list_init(&link->waiters);
+    tqi_list_init(&link->moving);
+    link->outbox = tqi_outbox_new(client->env);
+    if (!link->outbox) {
+        tqi_env_free(client->env, link, sizeof *link);
+        return TQ_E_NO_MEMORY;
+    }
+    tqi_list_push_back(&client->links, &link->node);
+    *out = link;
+    return TQ_OK;
+}
+
+static void req_free(tqi_req_t *req)
+{
+    if (req->op)
+        tqi_list_remove(&req->op->reqs, &req->node);
+    if (req->is_in_backlog)
+        tqi_list_remove(&req->link->backlog, &req->link_node);
+    if (req->is_delayed)
+        tqi_list_remove(&req->link->delayed, &req->link_node);
+    tqi_buf_fini(&req->body);
+    tqi_env_free(req->link->client->env, req, sizeof *req);
+}
+
+static void each_free(void *ctx, uint64_t seq, void *user)
+{
+    (void)ctx;
+    (void)seq;
+    req_free(user);
+}
+
+/* Requests are forgotten, answered or not. */
+static void drop_requests(tqi_link_t *link)
+{
+    tqi_node_t *node;
+
+    tqi_outbox_each(link->outbox, each_free, NULL);
+    while ((node = tqi_list_first(&link->backlog)))
+        req_free(req_of(node));
+    tqi_assert(link->delayed.cnt == 0);
+}
+
+static void drop_connection(tqi_link_t *link)
+{
+    if (link->peer == 0)
+        return;
+    tqi_map_u64_take(&link->client->peers, link->peer);
+    link->client->ctrl->disconnect(link->client->ctrl, link->peer);
+    link->peer = 0;
+}
+
+void tqi_link_free(tqi_link_t *link)
+{
+    const tqi_env_t *env;
+
+    if (!link)
+        return;
+    env = link->client->env;
+    tqi_assert(link->moving.cnt == 0 && link->waiters.cnt == 0);
+    drop_requests(link);
+    drop_connection(link);
+    if (link->is_payload_open)
+        link->client->payload->close(link->client->payload, link->unit_id);
+    tqi_outbox_free(link->outbox);
+    tqi_list_remove(&link->client->links, &link->node);
+    tqi_env_free(env, link->addresses, link->addresses_size);
+    tqi_env_free(env, link, sizeof *link);
+}
+
+static void close_way(tqi_link_t *link)
+{
+    if (link->moving.cnt > 0 || !link->must_reopen)
+        return;
+    if (link->is_payload_open)
+        link->client->payload->close(link->client->payload, link->unit_id);
+    link->is_payload_open = false;
+    link->must_reopen = false;
+    link->mode = TQI_PAYLOAD_NONE;
+}
+
+void tqi_link_reset(tqi_link_t *link)
+{
+    tqi_outbox_t *fresh;
+
+    drop_requests(link);
+    while (link->waiters.cnt > 0) {
+        tqi_slot_t *slot =
+            tqi_container_of(tqi_list_pop_front(&link->waiters), tqi_slot_t, wait_node);
+        tqi_slot_set(slot, TQI_SLOT_IDLE);
+    }
+    if (link->unit_id != 0) {
+        drop_connection(link);
+        if (link->state != TQI_LINK_IDLE)
+            link_set(link, TQI_LINK_IDLE);
+        link->must_reopen = link->is_payload_open;
+        close_way(link);
+    }
+    link->ack_due_ns = 0;
+    /* seqs are per session; without memory for a new outbox the old one, emptied of requests,
+     * goes on counting, which the peer accepts as well: gaps are acknowledged seqs to it. */
+    fresh = tqi_outbox_new(link->client->env);
+    if (fresh) {
+        tqi_outbox_free(link->outbox);
+        link->outbox = fresh;
+    }
+}
+
+/* ---- addresses --------------------------------------------------------------------------------- */
+
+tq_status_t tqi_link_set_addresses(tqi_link_t *link, const char *addresses, size_t len,
+                                   uint64_t now_ns)
+{
+    const tqi_env_t *env = link->client->env;
+    char *copy;
+
+    if (link->addresses && strlen(link->addresses) == len &&
+        memcmp(link->addresses, addresses, len) == 0)
+        return TQ_OK;
+    copy = tqi_env_alloc(env, len + 1);
+    if (!copy)
+        return TQ_E_NO_MEMORY;
+    memcpy(copy, addresses, len);
+    copy[len] = '\0';
+    tqi_env_free(env, link->addresses, link->addresses_size);
+    link->addresses = copy;
+    link->addresses_size = len + 1;
+    link->address_idx = 0;
+    if (link->state == TQI_LINK_GREETING || link->state == TQI_LINK_UP) {
+        link->backoff_ns = TQI_BACKOFF_MIN_NS;
+        tqi_link_down(link, TQ_E_PEER_LOST, "its address changed", now_ns);
+    } else if (link->state == TQI_LINK_WAITING) {
+        link->retry_ns = now_ns;
+    }
+    return TQ_OK;
+}
+
+/* Alternative idx, or false past the last. */
+static bool address_at(const tqi_link_t *link, uint32_t idx, char *out, size_t out_size)
+{
+    const char *at = link->addresses;
+
+    for (;;) {
+        size_t len = strcspn(at, ",");
+        if (idx == 0) {
+            if (len == 0 || len >= out_size)
+                return false;
+            memcpy(out, at, len);
+            out[len] = '\0';
+            return true;
+        }
+        if (at[len] == '\0')
+            return false;
+        at += len + 1;
+        idx--;
+    }
+}
+
+static bool is_local_address(const char *address)
+{
+    return strncmp(address, "ipc://", 6) == 0 || strncmp(address, "inproc://", 9) == 0;
+}
+
+/* ---- connecting -------------------------------------------------------------------------------- */
+
+static void set_trouble(tqi_link_t *link, tq_status_t why, const char *text)
+{
+    link->trouble = why;
+    snprintf(link->trouble_text, sizeof link->trouble_text, "%.255s", text ? text : "");
+}
+
+static void send_frame(tqi_link_t *link, tqi_envelope_t *env, bool is_ping, const void *body,
+                       size_t body_len)
+{
+    tqi_client_t *client = link->client;
+    uint64_t open[TQI_OPEN_MAX];
+    uint32_t open_cnt = 0;
+    tqi_buf_t frame;
+
+    env->version = TQI_VERSION_MAX;
+    env->session = client->session;
+    env->incarnation = client->incarnation;
+    env->epoch = link->epoch;
+    if (env->kind != TQI_KIND_Hello)
+        tqi_outbox_acks(link->outbox, is_ping, &env->ack, open, &open_cnt);
+    env->open_cnt = (uint16_t)open_cnt;
+    tqi_buf_init(&frame, client->env);
+    if (tqi_envelope_begin(&frame, env, open) == TQ_OK &&
+        tqi_buf_append(&frame, body, body_len) == TQ_OK) {
+        tqi_envelope_seal(&frame);
+        /* A frame that can't be queued is as good as lost: PING finds out what is missing. */
+        if (client->ctrl->send(client->ctrl, link->peer, &frame) == TQ_OK &&
+            env->kind != TQI_KIND_Hello)
+            link->ack_due_ns = 0;
+    }
+    tqi_buf_fini(&frame);
+}
+
+void tqi_link_say(tqi_link_t *link, uint16_t kind, const void *msg)
+{
+    tqi_envelope_t env = {.kind = kind, .budget_ms = UINT32_MAX};
+    tqi_buf_t buf;
+
+    tqi_buf_init(&buf, link->client->env);
+    if (tqi_msg_encode(&buf, &env, NULL, msg, NULL) == TQ_OK)
+        send_frame(link, &env, kind == TQI_KIND_Ping, buf.data + TQI_ENVELOPE_BYTES,
+                   buf.len - TQI_ENVELOPE_BYTES);
+    tqi_buf_fini(&buf);
+}
+
+static void send_hello(tqi_link_t *link, uint64_t now_ns)
+{
+    const tqi_client_conf_t *conf = &link->client->conf;
+    tqi_msg_Hello_t msg = {
+        .version_min = TQI_VERSION_MIN,
+        .version_max = TQI_VERSION_MAX,
+        .name = tqi_str(conf->name),
+        .boot_id = tqi_str(conf->boot_id),
+        .pid_ns = conf->pid_ns,
+        .pid = conf->pid,
+        .start_time = conf->start_time,
+        .incarnation_wanted = conf->incarnation_wanted,
+    };
+
+    link->hello_ns = now_ns;
+    tqi_link_say(link, TQI_KIND_Hello, &msg);
+}
+
+static void dial(tqi_link_t *link, uint64_t now_ns)
+{
+    tqi_client_t *client = link->client;
+    char address[512];
+    tqi_err_t err = {0};
+    tq_status_t rc = TQ_E_CONFIG;
+
+    snprintf(err.text, sizeof err.text, "it has no address that can be reached from here");
+    if (!address_at(link, link->address_idx, address, sizeof address))
+        link->address_idx = 0;
+    for (; address_at(link, link->address_idx, address, sizeof address); link->address_idx++) {
+        if (link->unit_id != 0 && !link->is_near && is_local_address(address))
+            continue;
+        rc = client->ctrl->connect(client->ctrl, address, &link->peer, &err);
+        if (rc == TQ_OK)
+            break;
+    }
+    if (rc == TQ_OK && tqi_map_u64_put(&client->peers, link->peer, link, NULL) != TQ_OK) {
+        client->ctrl->disconnect(client->ctrl, link->peer);
+        link->peer = 0;
+        rc = tqi_fail(&err, TQ_E_NO_MEMORY, "no memory for a connection");
+    }
+    if (rc != TQ_OK) {
+        link->peer = 0;
+        link->address_idx = 0;
+        set_trouble(link, rc, err.text);
+        if (link->unit_id == 0 && rc == TQ_E_CONFIG)
+            tqi_client_on_refusal(client, link, rc, err.text, now_ns);
+        link->retry_ns = now_ns + link->backoff_ns;
+        link->backoff_ns = tqi_u64_min(link->backoff_ns * 2, TQI_BACKOFF_MAX_NS);
+        if (link->state != TQI_LINK_WAITING)
+            link_set(link, TQI_LINK_WAITING);
+        return;
+    }
+    link_set(link, TQI_LINK_GREETING);
+    link->epoch = ++client->epoch_last;
+    link->pings_unanswered = 0;
+    link->dial_ns = now_ns;
+    send_hello(link, now_ns);
+}
+
+void tqi_link_want(tqi_link_t *link, uint64_t now_ns)
+{
+    if (link->state == TQI_LINK_IDLE && link->addresses && !link->must_reopen)
+        dial(link, now_ns);
+}
+
+void tqi_link_down(tqi_link_t *link, tq_status_t why, const char *text, uint64_t now_ns)
+{
+    drop_connection(link);
+    if (link->state == TQI_LINK_IDLE)
+        return;
+    if (why != TQ_OK)
+        set_trouble(link, why, text);
+    if (link->state == TQI_LINK_WAITING)
+        return;
+    /* The next alternative, if this one never answered. */
+    if (link->state == TQI_LINK_GREETING)
+        link->address_idx++;
+    link_set(link, TQI_LINK_WAITING);
+    link->retry_ns = now_ns + link->backoff_ns;
+    link->backoff_ns = tqi_u64_min(link->backoff_ns * 2, TQI_BACKOFF_MAX_NS);
+}
+
+/* ---- requests ---------------------------------------------------------------------------------- */
+
+static void req_send(tqi_req_t *req, uint64_t now_ns)
+{
+    tqi_link_t *link = req->link;
+    const tqi_buf_t *body = tqi_outbox_frame(link->outbox, req->seq);
+    uint64_t budget_ms = ms_until(req->deadline_ns, now_ns);
+    tqi_envelope_t env = {
+        .kind = req->kind,
+        .attempt = req->attempt,
+        .seq = req->seq,
+        .budget_ms = req->deadline_ns == TQI_NEVER
+                         ? UINT32_MAX
+                         : (uint32_t)tqi_u64_min(budget_ms, UINT32_MAX - 1),
+        .request_id = req->request_id,
+    };
+
+    tqi_assert(body);
+    if (link->state != TQI_LINK_UP || req->is_delayed)
+        return;
+    if (req->attempt < UINT16_MAX)
+        req->attempt++;
+    send_frame(link, &env, false, body->data, body->len);
+}
+
+/* Requests from the backlog get a seq each, while the window has room. */
+static void pump(tqi_link_t *link, uint64_t now_ns)
+{
+    tqi_node_t *node;
+
+    while ((node = tqi_list_first(&link->backlog))) {
+        tqi_req_t *req = req_of(node);
+        uint64_t seq = tqi_outbox_open(link->outbox, req);
+        if (seq == 0)
+            return;
+        tqi_list_remove(&link->backlog, node);
+        req->is_in_backlog = false;
+        req->seq = seq;
+        tqi_outbox_keep(link->outbox, seq, &req->body);
+        req_send(req, now_ns);
+    }
+}
+
+tq_status_t tqi_link_request(tqi_link_t *link, tqi_op_t *op, tqi_slot_t *slot, uint16_t kind,
+                             const void *msg, uint64_t deadline_ns, uint64_t now_ns,
+                             tqi_req_t **out, tqi_err_t *err)
+{
+    const tqi_env_t *env = link->client->env;
+    tqi_envelope_t blank = {.kind = kind};
+    tqi_req_t *req = tqi_env_zalloc(env, sizeof *req);
+    tq_status_t rc;
+
+    if (!req)
+        return tqi_fail(err, TQ_E_NO_MEMORY, "no memory for a request");
+    req->link = link;
+    req->slot = slot;
+    req->kind = kind;
+    req->since_ns = now_ns;
+    req->deadline_ns = deadline_ns;
+    req->request_id = op ? op->id : 0;
+    req->is_detached = !op;
+    if (link->unit_id != 0 && tqi_link_open_cnt(link) == 0)
+        link->ping_ns = tqi_u64_max(link->ping_ns, now_ns + TQI_PING_NS);
+    tqi_buf_init(&req->body, env);
+    rc = tqi_msg_encode(&req->body, &blank, NULL, msg, err);
+    if (rc != TQ_OK) {
+        req_free(req);
+        return rc;
+    }
+    memmove(req->body.data, req->body.data + TQI_ENVELOPE_BYTES,
+            req->body.len - TQI_ENVELOPE_BYTES);
+    req->body.len -= TQI_ENVELOPE_BYTES;
+    if (op) {
+        req->op = op;
+        tqi_list_push_back(&op->reqs, &req->node);
+    }
+    req->is_in_backlog = true;
+    tqi_list_push_back(&link->backlog, &req->link_node);
+    tqi_link_want(link, now_ns);
+    pump(link, now_ns);
+    if (out)
+        *out = req;
+    return TQ_OK;
+}
+
+void tqi_req_orphan(tqi_req_t *req)
+{
+    if (req->op)
+        tqi_list_remove(&req->op->reqs, &req->node);
+    req->op = NULL;
+    req->slot = NULL;
+    /* What was never sent needs no answer. */
+    if (req->is_in_backlog)
+        req_free(req);
+}
+
+void tqi_link_take(tqi_link_t *link, uint64_t seq, uint64_t now_ns)
+{
+    tqi_outbox_take(link->outbox, seq);
+    if (link->ack_due_ns == 0)
+        link->ack_due_ns = now_ns + TQI_ACK_NS;
+    pump(link, now_ns);
+}
+
+uint32_t tqi_link_open_cnt(const tqi_link_t *link)
+{
+    return tqi_outbox_cnt(link->outbox) + (uint32_t)link->backlog.cnt;
+}
+
+/* ---- replies ----------------------------------------------------------------------------------- */
+
+/* The late answer of a request that nobody waits for. asked: its kept body. */
+static void give_back(tqi_link_t *link, uint16_t kind, const tqi_buf_t *asked,
+                      const tqi_envelope_t *env, uint64_t now_ns, uint64_t *keep_open)
+{
+    tqi_envelope_t was = {.kind = kind, .body = asked->data, .body_len = (uint32_t)asked->len};
+    tqi_req_t *req;
+
+    *keep_open = 0;
+    if (kind == TQI_KIND_Insert || kind == TQI_KIND_Resolve) {
+        tqi_msg_Publish_t abort = {.part = 1, .parts = 1, .is_abort = true};
+        tqi_msg_Insert_t insert;
+        tqi_msg_Resolve_t resolve;
+        tqi_msg_Insert_R_t inserted;
+        tqi_msg_Resolve_R_t resolved;
+        if (kind == TQI_KIND_Insert) {
+            if (tqi_msg_decode(&was, kind, &insert, NULL) != TQ_OK ||
+                tqi_msg_decode(env, TQI_KIND_Insert_R, &inserted, NULL) != TQ_OK)
+                return;
+            abort.partition = insert.partition;
+            abort.put_id = inserted.put_id;
+        } else {
+            if (tqi_msg_decode(&was, kind, &resolve, NULL) != TQ_OK ||
+                tqi_msg_decode(env, TQI_KIND_Resolve_R, &resolved, NULL) != TQ_OK)
+                return;
+            abort.partition = resolve.partition;
+            abort.put_id = resolved.put_id;
+        }
+        if (abort.put_id != 0)
+            tqi_link_request(link, NULL, NULL, TQI_KIND_Publish, &abort, TQI_NEVER, now_ns, NULL,
+                             NULL);
+    } else if (kind == TQI_KIND_Fetch) {
+        tqi_msg_Fetch_t fetch;
+        tqi_msg_Fetch_R_t granted;
+        tqi_msg_Return_t give;
+        if (tqi_msg_decode(&was, kind, &fetch, NULL) != TQ_OK ||
+            tqi_msg_decode(env, TQI_KIND_Fetch_R, &granted, NULL) != TQ_OK ||
+            fetch.mode != TQ_FETCH || granted.rows.cnt == 0)
+            return;
+        give = (tqi_msg_Return_t){
+            .partition = fetch.partition, .task = fetch.task, .rows = granted.rows};
+        /* The grant stays provisional until it was returned; if this can't be asked for now, the
+         * end of the session returns it. */
+        *keep_open = env->seq;
+        if (tqi_link_request(link, NULL, NULL, TQI_KIND_Return, &give, TQI_NEVER, now_ns, &req,
+                             NULL) == TQ_OK)
+            req->releases_seq = env->seq;
+    }
+}
+
+static void on_error(const tqi_envelope_t *env, tqi_reply_t *reply)
+{
+    tqi_msg_Error_t error;
+
+    reply->status = (tq_status_t)env->status;
+    if (tqi_msg_decode(env, TQI_KIND_Error, &error, NULL) == TQ_OK && error.text.len > 0)
+        tqi_fail(&reply->err, reply->status, "%.*s", (int)error.text.len,
+                 (const char *)error.text.data);
+    else
+        tqi_fail(&reply->err, reply->status, "%s", tq_status_text(reply->status));
+}
+
+/* The peer has too much to do, and has executed nothing: a new seq, a little later. The old body
+ * was copied before the outbox let go of it. */
+static bool retry_later(tqi_req_t *req, tqi_buf_t *body, uint64_t now_ns)
+{
+    tqi_link_t *link = req->link;
+    uint64_t wait_ns = TQI_BACKOFF_MIN_NS << tqi_u64_min(req->attempt, 5);
+
+    if (body->len == 0 || (req->deadline_ns != TQI_NEVER && now_ns + wait_ns >= req->deadline_ns))
+        return false;
+    tqi_buf_fini(&req->body);
+    tqi_buf_take(&req->body, body);
+    req->seq = tqi_outbox_open(link->outbox, req);
+    if (req->seq == 0)
+        return false;
+    tqi_outbox_keep(link->outbox, req->seq, &req->body);
+    req->send_at_ns = now_ns + wait_ns;
+    req->is_delayed = true;
+    tqi_list_push_back(&link->delayed, &req->link_node);
+    return true;
+}
+
+static void on_reply(tqi_link_t *link, const tqi_envelope_t *env, uint64_t now_ns)
+{
+    tqi_client_t *client = link->client;
+    const tqi_buf_t *kept = tqi_outbox_frame(link->outbox, env->seq);
+    tqi_reply_t reply = {.env = env, .link = link, .seq = env->seq, .status = TQ_OK};
+    tqi_buf_t asked;
+    tqi_req_t *req;
+    tqi_op_t *op;
+    tqi_slot_t *slot;
+    uint64_t keep_open = 0, releases_seq;
+
+    if (env->session != client->session || !kept) {
+        client->dropped_cnt++;
+        return;
+    }
+    if (env->status != TQ_OK) {
+        on_error(env, &reply);
+        if (tqi_client_on_refusal(client, link, reply.status, reply.err.text, now_ns))
+            return;
+    }
+    tqi_buf_init(&asked, client->env);
+    /* The outbox lets go of the body with the reply, and two cases need it. Without memory for the
+     * copy the first is an error to the caller, and the second is left to the session's end. */
+    req = tqi_outbox_user(link->outbox, env->seq);
+    if (reply.status == TQ_E_BUSY || !req->op)
+        tqi_buf_append(&asked, kept->data, kept->len);
+    tqi_outbox_replied(link->outbox, env->seq);
+    if (req->is_delayed) {
+        tqi_list_remove(&link->delayed, &req->link_node);
+        req->is_delayed = false;
+    }
+    if (reply.status == TQ_E_BUSY && (req->op || req->is_detached)) {
+        tqi_outbox_take(link->outbox, env->seq);
+        if (retry_later(req, &asked, now_ns)) {
+            tqi_buf_fini(&asked);
+            return;
+        }
+    }
+    if (reply.status == TQ_OK && env->kind != (req->kind | TQI_KIND_REPLY))
+        reply.status = tqi_fail(&reply.err, TQ_E_MALFORMED, "kind %u was answered with kind %u",
+                                req->kind, env->kind);
+    op = req->op;
+    slot = req->slot;
+    reply.kind = req->kind;
+    releases_seq = req->releases_seq;
+    req_free(req);
+    if (releases_seq)
+        tqi_outbox_take(link->outbox, releases_seq);
+
+    if (!op && reply.status == TQ_OK && asked.len > 0)
+        give_back(link, reply.kind, &asked, env, now_ns, &keep_open);
+    if (op && op->state == TQI_OP_RUNNING)
+        op->cls->on_reply(op, slot, &reply, now_ns);
+    /* A grant is acknowledged when its caller took it; anything else has arrived with this. */
+    if (op && link->unit_id == 0 && op->grant_session != 0 && op->grant_seq == env->seq)
+        keep_open = env->seq;
+    if (keep_open == 0)
+        tqi_outbox_take(link->outbox, env->seq);
+    if (op && op->state == TQI_OP_ENDING)
+        tqi_op_settle(op, now_ns);
+    tqi_buf_fini(&asked);
+    pump(link, now_ns);
+}
+
+/* ---- HELLO and PING ---------------------------------------------------------------------------- */
+
+static void send_each(void *ctx, uint64_t seq, void *user)
+{
+    (void)seq;
+    req_send(user, *(uint64_t *)ctx);
+}
+
+static void open_way(tqi_link_t *link, const tqi_msg_Hello_R_t *msg)
+{
+    tqi_client_t *client = link->client;
+    char address[1025];
+    tqi_err_t err = {0};
+
+    if (link->is_payload_open)
+        return;
+    if (!client->payload) {
+        snprintf(link->mode_text, sizeof link->mode_text, "this client has no payload port");
+        return;
+    }
+    snprintf(address, sizeof address, "%.*s", (int)msg->payload_address.len,
+             (const char *)msg->payload_address.data);
+    link->mode =
+        client->payload->open(client->payload, link->unit_id, address, msg->payload_token.data,
+                              msg->payload_token.len, client->session, msg->direct_arena, &err);
+    link->is_payload_open = link->mode != TQI_PAYLOAD_NONE;
+    if (!link->is_payload_open)
+        snprintf(link->mode_text, sizeof link->mode_text, "%.255s", err.text);
+}
+
+static void on_hello(tqi_link_t *link, const tqi_envelope_t *env, uint64_t now_ns)
+{
+    tqi_client_t *client = link->client;
+    tqi_reply_t reply = {0};
+    tqi_msg_Hello_R_t msg;
+    tqi_err_t err;
+
+    if (link->state != TQI_LINK_GREETING) {
+        client->dropped_cnt++;
+        return;
+    }
+    if (env->status != TQ_OK) {
+        on_error(env, &reply);
+        if (!tqi_client_on_refusal(client, link, reply.status, reply.err.text, now_ns))
+            tqi_link_down(link, reply.status, reply.err.text, now_ns);
+        return;
+    }
+    if (tqi_msg_decode(env, TQI_KIND_Hello_R, &msg, &err) != TQ_OK) {
+        tqi_link_down(link, TQ_E_MALFORMED, err.text, now_ns);
+        return;
+    }
+    if (link->unit_id != 0 && env->session != client->session) {
+        client->dropped_cnt++;
+        return;
+    }
+    link_set(link, TQI_LINK_UP);
+    link->backoff_ns = TQI_BACKOFF_MIN_NS;
+    link->trouble = TQ_OK;
+    link->trouble_text[0] = '\0';
+    link->renew_ns = now_ns + TQI_RENEW_NS;
+    if (link->unit_id == 0) {
+        link->ping_ns = now_ns + (msg.ping_ms ? msg.ping_ms * TQI_MS : TQI_PING_NS);
+        tqi_client_on_hello(client, env, &msg, now_ns);
+    } else {
+        link->ping_ns = now_ns + TQI_PING_NS;
+        open_way(link, &msg);
+    }
+    tqi_outbox_each(link->outbox, send_each, &now_ns);
+    pump(link, now_ns);
+    while (link->waiters.cnt > 0) {
+        tqi_slot_t *slot =
+            tqi_container_of(tqi_list_pop_front(&link->waiters), tqi_slot_t, wait_node);
+        tqi_slot_set(slot, TQI_SLOT_IDLE);
+        tqi_assert(slot->op->state == TQI_OP_RUNNING);
+        slot->op->cls->on_link(slot->op, slot, now_ns);
+    }
+}
+
+static void on_ping(tqi_link_t *link, const tqi_envelope_t *env, uint64_t now_ns)
+{
+    tqi_client_t *client = link->client;
+    tqi_msg_Ping_R_t msg;
+
+    if (env->status != TQ_OK) {
+        tqi_reply_t reply = {0};
+        on_error(env, &reply);
+        tqi_client_on_refusal(client, link, reply.status, reply.err.text, now_ns);
+        return;
+    }
+    if (env->session != client->session ||
+        tqi_msg_decode(env, TQI_KIND_Ping_R, &msg, NULL) != TQ_OK) {
+        client->dropped_cnt++;
+        return;
+    }
+    for (uint32_t i = 0; i < msg.resend.cnt; i++) {
+        uint64_t seq = tqi_u64s_at(msg.resend, i);
+        tqi_req_t *req = tqi_outbox_user(link->outbox, seq);
+        if (req)
+            req_send(req, now_ns);
+    }
+    if (link->unit_id == 0 && msg.unit_ids.cnt > 0)
+        tqi_client_on_table(client, msg.table_version, msg.unit_ids, msg.unit_addresses,
+                            msg.unit_hosts, msg.unit_lost, now_ns);
+}
+
+void tqi_link_on_message(tqi_link_t *link, const tqi_envelope_t *env, uint64_t now_ns)
+{
+    link->heard_ns = now_ns;
+    link->pings_unanswered = 0;
+    if (env->kind == TQI_KIND_Hello_R)
+        on_hello(link, env, now_ns);
+    else if (env->kind == TQI_KIND_Ping_R)
+        on_ping(link, env, now_ns);
+    else if (env->kind == TQI_KIND_Bye_R)
+        tqi_client_on_bye(link->client);
+    else if (link->state == TQI_LINK_UP)
+        on_reply(link, env, now_ns);
+    else
+        link->client->dropped_cnt++;
+}
+
+void tqi_link_ping(tqi_link_t *link, uint64_t now_ns)
+{
+    tqi_msg_Ping_t msg = {.table_version = link->unit_id == 0 ? link->client->table_version : 0};
+
+    if (link->state != TQI_LINK_UP)
+        return;
+    tqi_link_say(link, TQI_KIND_Ping, &msg);
+    link->pings_unanswered++;
+    link->ping_ns = now_ns + (link->unit_id == 0 ? link->client->ping_ms * TQI_MS : TQI_PING_NS);
+}
+
+/* ---- time -------------------------------------------------------------------------------------- */
+
+tq_status_t tqi_link_trouble(const tqi_link_t *link, uint64_t waited_ms, tqi_err_t *err)
+{
+    const char *why = link->trouble_text[0] ? link->trouble_text : "it does not answer";
+
+    if (link->unit_id == 0)
+        return tqi_fail(err, TQ_E_UNREACHABLE,
+                        "no store answers at %s (tried for %" PRIu64 " ms: %s); is its process "
+                        "still running? Start it, or set address or TQ_ADDRESS to a store that is",
+                        link->client->conf.address, waited_ms, why);
+    if (link->is_lost)
+        return tqi_fail(err, TQ_E_UNIT_LOST,
+                        "storage unit %u is lost: the controller has not heard it for too long. "
+                        "Restart it, or clear its rows and put them again",
+                        link->unit_id);
+    return tqi_fail(err, TQ_E_UNREACHABLE,
+                    "storage unit %u at %s does not answer (tried for %" PRIu64 " ms: %s)",
+                    link->unit_id, link->addresses ? link->addresses : "an unknown address",
+                    waited_ms, why);
+}
+
+/* ops that have waited too long for a peer that says nothing */
+typedef struct overdue {
+    tqi_link_t *link;
+    uint64_t now_ns;
+    uint64_t next_ns;
+    tqi_op_t *op;
+    uint64_t since_ns;
+} overdue_t;
+
+static void overdue_look(overdue_t *o, tqi_op_t *op, uint64_t since_ns)
+{
+    uint64_t due;
+
+    if (!op || op->state != TQI_OP_RUNNING)
+        return;
+    since_ns = tqi_u64_max(since_ns, o->link->heard_ns);
+    due = since_ns + o->link->client->conf.connect_timeout_ms * TQI_MS;
+    if (due <= o->now_ns || (o->link->is_lost && o->link->state != TQI_LINK_UP)) {
+        o->op = op;
+        o->since_ns = since_ns;
+    } else {
+        o->next_ns = tqi_u64_min(o->next_ns, due);
+    }
+}
+
+static void overdue_req(void *ctx, uint64_t seq, void *user)
+{
+    tqi_req_t *req = user;
+
+    (void)seq;
+    overdue_look(ctx, req->op, req->since_ns);
+}
+
+static uint64_t fail_overdue(tqi_link_t *link, uint64_t now_ns)
+{
+    for (;;) {
+        overdue_t o = {.link = link, .now_ns = now_ns, .next_ns = TQI_NEVER};
+        tqi_err_t err;
+        tqi_outbox_each(link->outbox, overdue_req, &o);
+        tqi_list_each(&link->backlog, node)
+        {
+            overdue_look(&o, req_of(node)->op, req_of(node)->since_ns);
+        }
+        tqi_list_each(&link->waiters, node)
+        {
+            tqi_slot_t *slot = tqi_container_of(node, tqi_slot_t, wait_node);
+            overdue_look(&o, slot->op, slot->since_ns);
+        }
+        if (!o.op)
+            return o.next_ns;
+        tqi_link_trouble(link, (now_ns - o.since_ns) / TQI_MS, &err);
+        tqi_op_stop(o.op, TQI_STOP_UNREACHABLE, &err, now_ns);
+    }
+}
+
+static uint64_t send_delayed(tqi_link_t *link, uint64_t now_ns)
+{
+    uint64_t next = TQI_NEVER;
+
+    tqi_list_each(&link->delayed, node)
+    {
+        tqi_req_t *req = req_of(node);
+        if (req->send_at_ns > now_ns) {
+            next = tqi_u64_min(next, req->send_at_ns);
+            continue;
+        }
+        tqi_list_remove(&link->delayed, node);
+        req->is_delayed = false;
+        req_send(req, now_ns);
+    }
+    return next;
+}
+
+static void renew(tqi_link_t *link, uint64_t now_ns)
+{
+    uint64_t ids[1024];
+    uint32_t cnt = 0;
+    tqi_msg_Renew_t msg;
+
+    tqi_list_each(&link->moving, node)
+    {
+        if (cnt < tqi_array_len(ids))
+            ids[cnt++] = tqi_container_of(node, tqi_slot_t, link_node)->transfer;
+    }
+    msg.transfers = tqi_u64s(ids, cnt);
+    tqi_link_say(link, TQI_KIND_Renew, &msg);
+    link->renew_ns = now_ns + TQI_RENEW_NS;
+}
+
+static bool is_wanted(const tqi_link_t *link)
+{
+    return link->unit_id == 0 || tqi_link_open_cnt(link) + link->waiters.cnt + link->moving.cnt > 0;
+}
+
+uint64_t tqi_link_step(tqi_link_t *link, uint64_t now_ns)
+{
+    uint64_t next = TQI_NEVER;
+
+    close_way(link);
+    if (link->must_reopen && link->state == TQI_LINK_UP && link->moving.cnt == 0)
+        tqi_link_down(link, TQ_E_PEER_LOST, link->mode_text, now_ns);
+    if (link->state == TQI_LINK_IDLE && is_wanted(link))
+        tqi_link_want(link, now_ns);
+    if (link->state == TQI_LINK_WAITING) {
+        if (!is_wanted(link))
+            link_set(link, TQI_LINK_IDLE);
+        else if (now_ns >= link->retry_ns)
+            dial(link, now_ns);
+    }
+    if (link->state == TQI_LINK_GREETING) {
+        if (now_ns >= link->dial_ns + TQI_SILENCE_NS)
+            tqi_link_down(link, TQ_E_UNREACHABLE, "HELLO was not answered", now_ns);
+        else if (now_ns >= link->hello_ns + TQI_HELLO_NS)
+            send_hello(link, now_ns);
+    }
+    if (link->state == TQI_LINK_UP) {
+        if (is_wanted(link) && link->ping_ns <= now_ns) {
+            /* One that has said nothing to our PINGs is asked over a new connection. */
+            if (link->pings_unanswered >= TQI_PINGS_MAX)
+                tqi_link_down(link, TQ_E_PEER_LOST, "it does not answer PING", now_ns);
+            else
+                tqi_link_ping(link, now_ns);
+        } else if (link->ack_due_ns != 0 && link->ack_due_ns <= now_ns) {
+            tqi_link_ping(link, now_ns);
+        }
+        if (link->moving.cnt > 0 && link->renew_ns <= now_ns)
+            renew(link, now_ns);
+    }
+    switch (link->state) {
+    case TQI_LINK_IDLE:
+        break;
+    case TQI_LINK_WAITING:
+        next = link->retry_ns;
+        break;
+    case TQI_LINK_GREETING:
+        next = tqi_u64_min(link->dial_ns + TQI_SILENCE_NS, link->hello_ns + TQI_HELLO_NS);
+        break;
+    case TQI_LINK_UP:
+        next = is_wanted(link) ? link->ping_ns : TQI_NEVER;
+        if (link->ack_due_ns != 0)
+            next = tqi_u64_min(next, link->ack_due_ns);
+        if (link->moving.cnt > 0)
+            next = tqi_u64_min(next, link->renew_ns);
+        break;
+    }
+    next = tqi_u64_min(next, send_delayed(link, now_ns));
+    return tqi_u64_min(next, fail_overdue(link, now_ns));
+}
