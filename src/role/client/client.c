@@ -402,9 +402,11 @@ static void on_peer_down(tqi_role_t *role, tqi_peer_t peer, uint64_t now_ns)
 {
     tqi_client_t *client = client_of(role);
     tqi_link_t *link = tqi_map_u64_get(&client->peers, peer);
+    const char *why = client->ctrl->why_down ? client->ctrl->why_down(client->ctrl) : "";
 
     if (link)
-        tqi_link_down(link, TQ_E_PEER_LOST, "the connection was refused or broke", now_ns);
+        tqi_link_down(link, TQ_E_PEER_LOST, why[0] ? why : "the connection was refused or broke",
+                      now_ns);
 }
 
 static void on_payload(tqi_role_t *role, tqi_transfer_key_t key, tq_status_t status,

@@ -188,6 +188,8 @@ void tqi_link_on_message(tqi_link_t *link, const tqi_envelope_t *env, uint64_t n
 void tqi_link_ping(tqi_link_t *link, uint64_t now_ns);
 /* A message outside the seqs; the link is up. */
 void tqi_link_say(tqi_link_t *link, uint16_t kind, const void *msg);
+/* An op begins to wait for it now. */
+void tqi_link_watch(tqi_link_t *link, uint64_t now_ns);
 /* Timers; returns when to be called next. */
 uint64_t tqi_link_step(tqi_link_t *link, uint64_t now_ns);
 /* Requests that wait for an answer. */

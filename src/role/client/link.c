@@ -47,6 +47,7 @@ tq_status_t tqi_link_new(tqi_client_t *client, uint32_t unit_id, tqi_link_t **ou
     link->unit_id = unit_id;
     link->state = TQI_LINK_IDLE;
     link->backoff_ns = TQI_BACKOFF_MIN_NS;
+    link->overdue_ns = TQI_NEVER;
     tqi_list_init(&link->backlog);
     tqi_list_init(&link->delayed);
     tqi_list_init(&link->waiters);
@@ -415,6 +416,7 @@ tq_status_t tqi_link_request(tqi_link_t *link, tqi_op_t *op, tqi_slot_t *slot, u
     if (op) {
         req->op = op;
         tqi_list_push_back(&op->reqs, &req->node);
+        tqi_link_watch(link, now_ns);
     }
     req->is_in_backlog = true;
     tqi_list_push_back(&link->backlog, &req->link_node);
@@ -784,8 +786,17 @@ static void overdue_req(void *ctx, uint64_t seq, void *user)
     overdue_look(ctx, req->op, req->since_ns);
 }
 
+void tqi_link_watch(tqi_link_t *link, uint64_t now_ns)
+{
+    uint64_t due_ns = now_ns + link->client->conf.connect_timeout_ms * TQI_MS;
+
+    link->overdue_ns = tqi_u64_min(link->overdue_ns, due_ns);
+}
+
 static uint64_t fail_overdue(tqi_link_t *link, uint64_t now_ns)
 {
+    if (now_ns < link->overdue_ns && !link->is_lost)
+        return link->overdue_ns;
     for (;;) {
         overdue_t o = {.link = link, .now_ns = now_ns, .next_ns = TQI_NEVER};
         tqi_err_t err;
@@ -799,8 +810,10 @@ static uint64_t fail_overdue(tqi_link_t *link, uint64_t now_ns)
             tqi_slot_t *slot = tqi_container_of(node, tqi_slot_t, wait_node);
             overdue_look(&o, slot->op, slot->since_ns);
         }
-        if (!o.op)
+        if (!o.op) {
+            link->overdue_ns = o.next_ns;
             return o.next_ns;
+        }
         tqi_link_trouble(link, (now_ns - o.since_ns) / TQI_MS, &err);
         tqi_op_stop(o.op, TQI_STOP_UNREACHABLE, &err, now_ns);
     }

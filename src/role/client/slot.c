@@ -148,6 +148,7 @@ bool tqi_slot_link(tqi_slot_t *slot, uint64_t now_ns)
     tqi_slot_set(slot, TQI_SLOT_LINKING);
     slot->since_ns = now_ns;
     tqi_list_push_back(&slot->link->waiters, &slot->wait_node);
+    tqi_link_watch(slot->link, now_ns);
     return false;
 }
 
