@@ -120,6 +120,7 @@ struct tqi_link {
     uint64_t retry_ns; /* WAITING: until */
     uint64_t backoff_ns;
     uint64_t ack_due_ns; /* a lone ack is due; 0: none */
+    uint64_t overdue_ns; /* no op has waited too long before this */
     uint64_t renew_ns;   /* leases are to be renewed */
     tq_status_t trouble; /* why the last attempt failed, or OK */
     char trouble_text[256];
