@@ -1,0 +1,223 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "wire/coldesc.h"
+
+#include "unit.h"
+
+#include <string.h>
+
+#define ROWS_MAX 40
+
+typedef struct column {
+    tq_desc_t descs[ROWS_MAX];
+    uint32_t rows_cnt;
+} column_t;
+
+static void desc_at(void *ctx, uint32_t row, tq_desc_t *desc)
+{
+    *desc = ((column_t *)ctx)->descs[row];
+}
+
+static tq_desc_t tensor(tq_dtype_t dtype, uint8_t ndim, uint64_t a, uint64_t b, uint64_t c)
+{
+    tq_desc_t d = {.encoding = TQ_ENC_TENSOR, .dtype = (uint8_t)dtype, .ndim = ndim};
+    uint64_t shape[3] = {a, b, c};
+
+    d.len = tq_dtype_size(dtype);
+    for (uint8_t i = 0; i < ndim; i++) {
+        d.shape[i] = shape[i];
+        d.len *= shape[i];
+    }
+    return d;
+}
+
+static tq_desc_t random_desc(tqi_rng_t *rng)
+{
+    if (tqi_rng_chance(rng, 0.3))
+        return (tq_desc_t){.encoding = (uint8_t)(2 + tqi_rng_below(rng, 4)),
+                           .len = tqi_rng_below(rng, 100)};
+    return tensor((tq_dtype_t)(1 + tqi_rng_below(rng, 21)), (uint8_t)tqi_rng_below(rng, 4),
+                  tqi_rng_below(rng, 5), 1 + tqi_rng_below(rng, 4), 1 + tqi_rng_below(rng, 4));
+}
+
+/* A column of one of the three kinds. */
+static void random_column(column_t *col, tqi_rng_t *rng)
+{
+    int kind = (int)tqi_rng_below(rng, 3);
+    tq_desc_t first = random_desc(rng);
+
+    col->rows_cnt = 1 + (uint32_t)tqi_rng_below(rng, ROWS_MAX);
+    for (uint32_t r = 0; r < col->rows_cnt; r++) {
+        col->descs[r] = kind == 2 ? random_desc(rng) : first;
+        if (kind == 1 && first.encoding == TQ_ENC_TENSOR && first.ndim > 0)
+            col->descs[r] = tensor((tq_dtype_t)first.dtype, first.ndim, tqi_rng_below(rng, 9),
+                                   first.shape[1], first.shape[2]);
+    }
+}
+
+static void descriptors_come_back_row_by_row_in_the_smallest_layout(void **state)
+{
+    (void)state;
+    for_each_seed(seed, 500)
+    {
+        tqi_rng_t rng;
+        unit_env_t e;
+        tqi_buf_t buf;
+        tqi_err_t err;
+        column_t col;
+        tqi_coldesc_t got;
+        tqi_coldesc_iter_t it;
+        uint64_t bytes = 0;
+        bool is_uniform = true;
+
+        unit_env_init(&e);
+        tqi_buf_init(&buf, &e.env);
+        tqi_rng_init(&rng, seed);
+        random_column(&col, &rng);
+        unit_check(tqi_coldesc_encode(&buf, col.rows_cnt, desc_at, &col, &err) == TQ_OK);
+        unit_check(tqi_coldesc_decode((tqi_bytes_t){buf.data, (uint32_t)buf.len}, col.rows_cnt,
+                                      &got, &err) == TQ_OK);
+        tqi_coldesc_iter(&it, &got);
+        for (uint32_t r = 0; r < col.rows_cnt; r++) {
+            tq_desc_t d;
+            uint64_t offset;
+
+            tqi_coldesc_next(&it, &d, &offset);
+            unit_check(memcmp(&d, &col.descs[r], sizeof d) == 0);
+            unit_check(offset == bytes);
+            bytes += d.len;
+            is_uniform = is_uniform && memcmp(&d, &col.descs[0], sizeof d) == 0;
+        }
+        unit_check(got.frame_bytes == bytes);
+        unit_check(is_uniform == (got.layout == TQ_LAYOUT_UNIFORM));
+        unit_check(got.descs_cnt == (is_uniform ? 1 : col.rows_cnt));
+        /* Another number of rows is another column. */
+        if (!is_uniform)
+            unit_check(tqi_coldesc_decode((tqi_bytes_t){buf.data, (uint32_t)buf.len},
+                                          col.rows_cnt + 1, &got, &err) == TQ_E_MALFORMED);
+        tqi_buf_fini(&buf);
+        unit_check(e.bytes == 0);
+    }
+}
+
+static void damaged_descriptors_are_refused_or_true(void **state)
+{
+    (void)state;
+    for_each_seed(seed, 3000)
+    {
+        tqi_rng_t rng;
+        unit_env_t e;
+        tqi_buf_t buf;
+        tqi_err_t err;
+        column_t col;
+        tqi_coldesc_t got;
+
+        unit_env_init(&e);
+        tqi_buf_init(&buf, &e.env);
+        tqi_rng_init(&rng, seed);
+        random_column(&col, &rng);
+        unit_check(tqi_coldesc_encode(&buf, col.rows_cnt, desc_at, &col, &err) == TQ_OK);
+        size_t len = tqi_rng_chance(&rng, 0.3) ? tqi_rng_below(&rng, buf.len) : buf.len;
+        uint8_t *copy = malloc(len + 1);
+        memcpy(copy, buf.data, len);
+        if (len > 0)
+            copy[tqi_rng_below(&rng, len)] = (uint8_t)tqi_rng_u64(&rng);
+        if (tqi_coldesc_decode((tqi_bytes_t){copy, (uint32_t)len}, col.rows_cnt, &got, &err) ==
+            TQ_OK) {
+            tqi_coldesc_iter_t it;
+            uint64_t sum = 0;
+
+            tqi_coldesc_iter(&it, &got);
+            for (uint32_t r = 0; r < col.rows_cnt; r++) {
+                tq_desc_t d;
+                uint64_t offset;
+
+                tqi_coldesc_next(&it, &d, &offset);
+                unit_check(tqi_desc_check(&d, &err) == TQ_OK);
+                sum += d.len;
+            }
+            unit_check(sum == got.frame_bytes);
+        }
+        free(copy);
+        tqi_buf_fini(&buf);
+    }
+}
+
+static void a_tensor_is_as_long_as_its_shape_says(void **state)
+{
+    tqi_err_t err;
+    tq_desc_t d = tensor(TQ_DTYPE_F32, 2, 3, 4, 0);
+
+    (void)state;
+    assert_int_equal(tqi_desc_check(&d, &err), TQ_OK);
+    d.len = 47;
+    assert_int_equal(tqi_desc_check(&d, &err), TQ_E_INVALID);
+    assert_string_equal(err.text, "47 bytes, but shape and dtype f32 make 48");
+    d = tensor(TQ_DTYPE_F64, 3, UINT64_MAX / 4, 3, 3);
+    assert_int_equal(tqi_desc_check(&d, &err), TQ_E_INVALID);
+    /* A zero anywhere makes it empty, however large the rest is. */
+    d = tensor(TQ_DTYPE_F64, 3, UINT64_MAX / 4, 0, 9);
+    d.len = 0;
+    assert_int_equal(tqi_desc_check(&d, &err), TQ_OK);
+    d = (tq_desc_t){.encoding = TQ_ENC_TEXT, .ndim = 1};
+    assert_int_equal(tqi_desc_check(&d, &err), TQ_E_INVALID);
+    d = (tq_desc_t){.encoding = 77};
+    assert_int_equal(tqi_desc_check(&d, &err), TQ_E_INVALID);
+}
+
+static tq_schema_t schema_of(column_t *col)
+{
+    unit_env_t e;
+    tqi_buf_t buf;
+    tqi_coldesc_t got;
+    tq_schema_t schema, again;
+
+    unit_env_init(&e);
+    tqi_buf_init(&buf, &e.env);
+    assert_int_equal(tqi_coldesc_encode(&buf, col->rows_cnt, desc_at, col, NULL), TQ_OK);
+    assert_int_equal(
+        tqi_coldesc_decode((tqi_bytes_t){buf.data, (uint32_t)buf.len}, col->rows_cnt, &got, NULL),
+        TQ_OK);
+    tqi_schema_of(&got, &schema);
+    tqi_buf_clear(&buf);
+    assert_int_equal(tqi_schema_encode(&buf, &schema), TQ_OK);
+    assert_int_equal(tqi_schema_decode((tqi_bytes_t){buf.data, (uint32_t)buf.len}, &again), TQ_OK);
+    assert_memory_equal(&schema, &again, sizeof schema);
+    tqi_buf_fini(&buf);
+    return schema;
+}
+
+static void schemas_say_what_all_rows_share(void **state)
+{
+    column_t col = {{tensor(TQ_DTYPE_I64, 1, 4, 0, 0), tensor(TQ_DTYPE_I64, 1, 4, 0, 0)}, 2};
+    tq_schema_t uniform = schema_of(&col), merged = uniform;
+
+    (void)state;
+    assert_int_equal(uniform.dtype, TQ_DTYPE_I64);
+    assert_int_equal(uniform.is_nested, 0);
+    assert_int_equal(uniform.shape[0], 4);
+    tqi_schema_merge(&merged, &uniform);
+    assert_memory_equal(&merged, &uniform, sizeof merged);
+
+    col.descs[1] = tensor(TQ_DTYPE_I64, 1, 5, 0, 0);
+    tq_schema_t ragged = schema_of(&col);
+    assert_int_equal(ragged.is_nested, 1);
+    tqi_schema_merge(&merged, &ragged);
+    assert_int_equal(merged.is_nested, 1);
+
+    col.descs[1] = (tq_desc_t){.encoding = TQ_ENC_TEXT, .len = 3};
+    tq_schema_t mixed = schema_of(&col);
+    assert_int_not_equal(mixed.encoding, TQ_ENC_TENSOR);
+    tqi_schema_merge(&merged, &mixed);
+    assert_memory_equal(&merged, &mixed, sizeof merged);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(descriptors_come_back_row_by_row_in_the_smallest_layout),
+        cmocka_unit_test(damaged_descriptors_are_refused_or_true),
+        cmocka_unit_test(a_tensor_is_as_long_as_its_shape_says),
+        cmocka_unit_test(schemas_say_what_all_rows_share),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
