@@ -131,10 +131,13 @@ void tqi_client_free(tqi_client_t *client)
     if (!client)
         return;
     env = client->env;
-    tqi_assert(tqi_map_u64_count(&client->transfers) == 0);
     if (client->controller) {
+        tqi_map_u64_item_t *item;
         tqi_client_close(client, client->stepped_ns);
         client->session = 0;
+        /* Stopped without a word. */
+        while ((item = tqi_map_u64_first(&client->transfers)))
+            tqi_slot_moved(client, (tqi_transfer_key_t){.transfer = item->key});
         tqi_list_each(&client->ending, node)
         {
             op_of(node)->clean_deadline_ns = 0;
@@ -366,7 +369,7 @@ void tqi_client_on_table(tqi_client_t *client, uint64_t version, tqi_u32s_t ids,
         link->is_in_table = true;
         link->is_lost = lost.data[i] != 0;
         link->is_near =
-            host.len > 0 && strlen(here) == host.len && memcmp(here, host.data, host.len) == 0;
+            strlen(here) == host.len && (host.len == 0 || memcmp(here, host.data, host.len) == 0);
         if (tqi_link_set_addresses(link, address.data ? address.data : "", address.len, now_ns) !=
             TQ_OK)
             return;

@@ -65,7 +65,7 @@ tq_status_t tqi_client_new(const tqi_env_t *env, const tqi_client_conf_t *conf, 
                            tqi_payload_client_t *payload, uint64_t now_ns, tqi_client_t **out,
                            tqi_err_t *err);
 /* Outstanding ops are completed with E_CLOSED (E_OUTCOME_UNKNOWN where a write may have happened),
- * inline. No transfer may be running: close first, or stop the payload port before. */
+ * inline. No transfer may touch memory any more: close first, or stop the payload port before. */
 void tqi_client_free(tqi_client_t *client);
 tqi_role_t *tqi_client_role(tqi_client_t *client);
 
