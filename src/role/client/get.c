@@ -731,6 +731,8 @@ static void get_failed(get_t *get, tqi_slot_t *slot, const tqi_reply_t *reply, u
     tqi_op_t *op = &get->op;
     tqi_err_t err = reply->err;
 
+    if (reply->kind == TQI_KIND_PrepareGet)
+        tqi_slot_set(slot, TQI_SLOT_IDLE); /* refused: nothing is pinned */
     if (slot && (reply->status == TQ_E_NOT_FOUND || reply->status == TQ_E_ROW_GONE) &&
         !get->was_gone) {
         /* The controller knows whether the row is gone or was only resolved too early. */
