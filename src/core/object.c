@@ -59,12 +59,18 @@ tqi_objects_t *tqi_objects_new(const tqi_env_t *env, const tqi_objects_conf_t *c
     tqi_vec_init(&objs->runs, env);
     tqi_vec_init(&objs->slots_free, env);
     tqi_vec_init(&objs->columns, env);
-    objs->segs = tqi_segments_new(env, ops, conf->segment_bytes, conf->idle_bytes_max);
+    objs->segs = tqi_segments_new(env, ops, conf->segment_bytes, conf->idle_bytes_max,
+                                  conf->segment_id_first);
     if (!objs->segs || tqi_vec_push(&objs->runs, NULL) != TQ_OK) {
         tqi_objects_free(objs);
         return NULL;
     }
     return objs;
+}
+
+uint32_t tqi_objects_segment_next(const tqi_objects_t *objs)
+{
+    return tqi_segments_id_next(objs->segs);
 }
 
 /* ---- runs and batches ------------------------------------------------------------------------- */
@@ -557,6 +563,9 @@ tq_status_t tqi_objects_prepare(tqi_objects_t *objs, const tqi_prepare_t *req, t
 
     blame->rows_cnt = 0;
     blame->field = (tqi_str_t){0};
+    const put_t *put = tqi_map_u64_get(&objs->puts, req->put_id);
+    if (put && put->session != req->session)
+        return tqi_fail(err, TQ_E_DENIED, "put %" PRIu64 " is another session's", req->put_id);
     rc = check_fields(req->fields, req->rows, err);
     if (rc == TQ_OK)
         rc = decode_columns(objs, req, &cost, err);
@@ -719,8 +728,12 @@ uint64_t tqi_objects_confirm(tqi_objects_t *objs, uint64_t put_id)
     return put_settle(objs, put_id, true);
 }
 
-uint64_t tqi_objects_abort(tqi_objects_t *objs, uint64_t put_id)
+uint64_t tqi_objects_abort(tqi_objects_t *objs, uint64_t put_id, uint64_t session)
 {
+    const put_t *put = tqi_map_u64_get(&objs->puts, put_id);
+
+    if (!put || put->session != session)
+        return 0;
     return put_settle(objs, put_id, false);
 }
 

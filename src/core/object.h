@@ -36,6 +36,7 @@ typedef struct tqi_objects_conf {
     uint64_t capacity_bytes;
     uint32_t column_reserve_percent; /* of it, kept for puts whose rows have a produced field */
     uint64_t segment_bytes;
+    uint32_t segment_id_first; /* at least 1 */
     uint64_t idle_bytes_max;
 } tqi_objects_conf_t;
 
@@ -44,6 +45,9 @@ tqi_objects_t *tqi_objects_new(const tqi_env_t *env, const tqi_objects_conf_t *c
                                const tqi_segment_ops_t *ops);
 /* Every batch must have been committed, cancelled or doomed and freed, every view unpinned. */
 void tqi_objects_free(tqi_objects_t *objs);
+
+/* The id that the next segment will get: where another one over the same arena goes on. */
+uint32_t tqi_objects_segment_next(const tqi_objects_t *objs);
 
 /* What an error is about, where that helps. */
 #define TQI_BLAME_ROWS_MAX 64u
@@ -91,6 +95,7 @@ typedef struct tqi_prepare {
  *   E_TOO_LARGE more than the capacity, or over a limit
  *   E_ROW_GONE  rows that are dead (blame)
  *   E_DUPLICATE a row twice, or a cell that this put prepared before
+ *   E_DENIED    the put is another session's
  *   E_INVALID, E_MALFORMED, E_NO_MEMORY, E_SYSTEM. */
 tq_status_t tqi_objects_prepare(tqi_objects_t *objs, const tqi_prepare_t *req, tqi_batch_t **out,
                                 tqi_blame_t *blame, tqi_err_t *err);
@@ -107,9 +112,9 @@ void tqi_objects_doom(tqi_objects_t *objs, tqi_batch_t *batch);
 /* The put was published: its staged objects become readable. Unknown put_ids are skipped. Return
  * the number of cells looked at. */
 uint64_t tqi_objects_confirm(tqi_objects_t *objs, uint64_t put_id);
-/* The put failed: its staged objects are freed; what it replaced stays replaced. Open batches are
- * the caller's. */
-uint64_t tqi_objects_abort(tqi_objects_t *objs, uint64_t put_id);
+/* The put, of that session, failed: its staged objects are freed; what it replaced stays replaced.
+ * Open batches are the caller's. */
+uint64_t tqi_objects_abort(tqi_objects_t *objs, uint64_t put_id, uint64_t session);
 /* Any put of the session that has staged objects, or 0. */
 uint64_t tqi_objects_staged_put(const tqi_objects_t *objs, uint64_t session);
 

@@ -222,7 +222,8 @@ static void segment_take(tqi_segments_t *segs, tqi_segment_t *seg, size_t lo, si
 /* ---- public ----------------------------------------------------------------------------------- */
 
 tqi_segments_t *tqi_segments_new(const tqi_env_t *env, const tqi_segment_ops_t *ops,
-                                 uint64_t segment_bytes_wanted, uint64_t idle_bytes_max)
+                                 uint64_t segment_bytes_wanted, uint64_t idle_bytes_max,
+                                 uint32_t id_first)
 {
     tqi_segments_t *segs = tqi_env_zalloc(env, sizeof *segs);
     size_t bytes;
@@ -235,7 +236,7 @@ tqi_segments_t *tqi_segments_new(const tqi_env_t *env, const tqi_segment_ops_t *
     segs->ops = *ops;
     segs->segment_bytes = bytes;
     segs->idle_bytes_max = idle_bytes_max;
-    segs->id_next = 1;
+    segs->id_next = id_first;
     tqi_vec_init(&segs->vec, env);
     return segs;
 }
@@ -324,6 +325,11 @@ void tqi_segments_give(tqi_segments_t *segs, tqi_span_t span)
         segment_close(segs, seg);
     else
         segment_punch(segs, seg, 0, chunks_cnt(seg)); /* closed by the last unhold */
+}
+
+uint32_t tqi_segments_id_next(const tqi_segments_t *segs)
+{
+    return segs->id_next;
 }
 
 void tqi_segments_hold(tqi_segments_t *segs)

@@ -50,9 +50,13 @@ typedef struct tqi_segments_stat {
     uint32_t segments_cnt;
 } tqi_segments_stat_t;
 
-/* segment_bytes is rounded up to a chunk. NULL when out of memory. Opens nothing yet. */
+/* segment_bytes is rounded up to a chunk; segments get ids from id_first on. NULL when out of
+ * memory. Opens nothing yet. */
 tqi_segments_t *tqi_segments_new(const tqi_env_t *env, const tqi_segment_ops_t *ops,
-                                 uint64_t segment_bytes, uint64_t idle_bytes_max);
+                                 uint64_t segment_bytes, uint64_t idle_bytes_max,
+                                 uint32_t id_first);
+/* The id that the next segment will get. */
+uint32_t tqi_segments_id_next(const tqi_segments_t *segs);
 /* Closes every segment; whatever is in them is gone. NULL is fine. */
 void tqi_segments_free(tqi_segments_t *segs);
 

@@ -49,6 +49,7 @@ static void setup_with(fixture_t *f, uint64_t capacity, uint32_t reserve_percent
     tqi_objects_conf_t conf = {.capacity_bytes = capacity,
                                .column_reserve_percent = reserve_percent,
                                .segment_bytes = 128u << 10,
+                               .segment_id_first = 1,
                                .idle_bytes_max = 64u << 10};
     f->objs = tqi_objects_new(&f->env.env, &conf, &ops);
     assert_non_null(f->objs);
@@ -283,7 +284,7 @@ static void overwriting_a_published_cell_takes_effect_at_commit(void **state)
     assert_int_equal(value_of(&f, 18, 0), -1);
     check(&f);
     /* The put fails elsewhere: what it replaced stays, what it staged goes. */
-    tqi_objects_abort(f.objs, 2);
+    tqi_objects_abort(f.objs, 2, 1);
     assert_int_equal(value_of(&f, 14, 0), fill_of(2, 14, 0));
     assert_int_equal(value_of(&f, 18, 0), -1);
     assert_int_equal(stat_of(&f).published_cnt, 8);
@@ -318,7 +319,7 @@ static void a_cell_that_another_put_is_writing_is_busy(void **state)
     tqi_objects_cancel(f.objs, b.batch);
     assert_int_equal(stat_of(&f).claimed_cnt, 0);
     check(&f);
-    tqi_objects_abort(f.objs, 1);
+    tqi_objects_abort(f.objs, 1, 1);
     assert_int_equal(stat_of(&f).published_cnt, 1);
     teardown(&f);
 }
@@ -515,7 +516,8 @@ static void a_bad_request_changes_nothing(void **state)
     assert_int_equal(prepare(&f, &no_row, false, NULL, &err), TQ_E_INVALID);
     uint64_t row = 1;
     uint32_t offsets[2] = {0, 3};
-    tqi_prepare_t bad = {.put_id = 1,
+    tqi_prepare_t bad = {.session = 1,
+                         .put_id = 1,
                          .rows = tqi_u64s(&row, 1),
                          .fields = {offsets, "ids", 1, 3},
                          .columns = {offsets, "???", 1, 3}};
@@ -545,7 +547,8 @@ static void a_put_without_memory_changes_nothing(void **state)
     tqi_strs_builder_init(&columns, &f.env.env);
     assert_int_equal(tqi_coldesc_encode(&buf, req.rows_cnt, desc_at, &ctx, NULL), TQ_OK);
     assert_int_equal(tqi_strs_builder_add(&columns, buf.data, buf.len), TQ_OK);
-    tqi_prepare_t args = {.put_id = 1,
+    tqi_prepare_t args = {.session = 1,
+                          .put_id = 1,
                           .rows = tqi_u64s(req.rows, req.rows_cnt),
                           .fields = {offsets, "ids", 1, 3},
                           .columns = tqi_strs_builder_view(&columns)};
@@ -741,7 +744,7 @@ static void step_put(model_t *m)
         if (is_good)
             tqi_objects_confirm(m->f.objs, req->put_id);
         else
-            tqi_objects_abort(m->f.objs, req->put_id);
+            tqi_objects_abort(m->f.objs, req->put_id, 1);
         settle_in_model(m, req, is_good);
         memset(req, 0, sizeof *req);
     }

@@ -85,7 +85,7 @@ static void setup(fixture_t *f, uint64_t idle_bytes_max)
     memset(f, 0, sizeof *f);
     unit_env_init(&f->env);
     tqi_segment_ops_t ops = {&f->model, model_open, model_punch, model_close};
-    f->segs = tqi_segments_new(&f->env.env, &ops, SEGMENT, idle_bytes_max);
+    f->segs = tqi_segments_new(&f->env.env, &ops, SEGMENT, idle_bytes_max, 1);
     assert_non_null(f->segs);
 }
 
