@@ -276,11 +276,72 @@ static void a_large_put_without_a_way_for_payload_says_why(void **state)
     rig_fini(&rig);
 }
 
-static void a_full_unit_makes_the_put_give_up_all_and_take_it_in_order(void **state)
+static void refuse_prepare(rig_t *rig, uint32_t rows)
+{
+    tqi_msg_PreparePut_t msg;
+    rig_frame_t frame = expect_prepare(rig, &msg, rows);
+
+    rig_answer(rig, &frame, TQ_E_FULL, NULL);
+}
+
+static void answer_cancel(rig_t *rig)
+{
+    tqi_msg_Cancel_t msg;
+    tqi_msg_Cancel_R_t reply = {0};
+    rig_frame_t frame = rig_expect(rig, TQI_KIND_Cancel, &msg);
+
+    rig_answer(rig, &frame, TQ_OK, &reply);
+}
+
+/* The two PREPAREs of the second try: unit 2 is asked when unit 1 has answered. */
+static void retake(rig_t *rig)
+{
+    tqi_msg_PreparePut_t msg;
+    tqi_msg_PreparePut_R_t reply = {0};
+
+    for (uint32_t unit = 1; unit <= 2; unit++) {
+        rig_frame_t frame = expect_prepare(rig, &msg, 2);
+        assert_int_equal(rig_unit_of(rig, frame.peer), unit);
+        assert_int_equal(msg.wait_ms, 30000);
+        assert_int_equal(rig->frames_cnt, 0);
+        rig_answer(rig, &frame, TQ_OK, &reply);
+    }
+}
+
+static void a_full_unit_makes_the_put_cancel_all_and_take_it_in_order(void **state)
 {
     rig_t rig;
     put_case_t c;
-    tqi_msg_PreparePut_t msg;
+
+    (void)state;
+    rig_init(&rig);
+    rig.mode = TQI_PAYLOAD_STREAM;
+    rig_greet(&rig);
+    rig_submit(&rig, put_op(&rig, &c, 4, 16384));
+    answer_resolve(&rig, 4, 2, 0);
+    greet_units(&rig, 2);
+    answer_prepare(&rig, 2); /* unit 1 has room, and is being written */
+    refuse_prepare(&rig, 2);
+    assert_true(rig.transfers[0].is_dropped);
+    assert_int_equal(rig.frames_cnt, 0); /* not before the port has stopped */
+    moved(&rig, 0, TQ_E_CANCELLED);
+    answer_cancel(&rig);
+    answer_cancel(&rig);
+    retake(&rig);
+    moved(&rig, 1, TQ_OK);
+    answer_commit(&rig);
+    moved(&rig, 2, TQ_OK);
+    answer_commit(&rig);
+    answer_publish(&rig, 4);
+    rig_done_with(&rig, TQ_OK);
+    case_fini(&c);
+    rig_fini(&rig);
+}
+
+static void a_full_unit_after_a_commit_begins_the_put_again(void **state)
+{
+    rig_t rig;
+    put_case_t c;
 
     (void)state;
     rig_init(&rig);
@@ -288,21 +349,13 @@ static void a_full_unit_makes_the_put_give_up_all_and_take_it_in_order(void **st
     rig_submit(&rig, put_op(&rig, &c, 4, 2));
     answer_resolve(&rig, 4, 2, 0);
     greet_units(&rig, 2);
-    answer_prepare(&rig, 2); /* unit 1 has room */
-    rig_frame_t full = expect_prepare(&rig, &msg, 2);
-    rig_answer(&rig, &full, TQ_E_FULL, NULL);
+    answer_prepare(&rig, 2);
+    refuse_prepare(&rig, 2);
     answer_abort(&rig);
-    assert_int_equal(rig.frames_cnt, 1);
     answer_abort(&rig);
-    rig_frame_t again = expect_prepare(&rig, &msg, 2);
-    assert_int_equal(rig_unit_of(&rig, again.peer), 1);
-    assert_int_equal(msg.wait_ms, 30000);
-    assert_int_equal(rig.frames_cnt, 0); /* unit 2 is asked when unit 1 has answered */
-    tqi_msg_PreparePut_R_t reply = {0};
-    rig_answer(&rig, &again, TQ_OK, &reply);
-    again = expect_prepare(&rig, &msg, 2);
-    assert_int_equal(rig_unit_of(&rig, again.peer), 2);
-    rig_answer(&rig, &again, TQ_OK, &reply);
+    answer_publish_abort(&rig);
+    answer_resolve(&rig, 4, 2, 0);
+    retake(&rig);
     answer_publish(&rig, 4);
     rig_done_with(&rig, TQ_OK);
     case_fini(&c);
@@ -313,7 +366,6 @@ static void a_store_that_stays_full_fails_the_put_and_undoes_it(void **state)
 {
     rig_t rig;
     put_case_t c;
-    tqi_msg_PreparePut_t msg;
 
     (void)state;
     rig_init(&rig);
@@ -321,11 +373,10 @@ static void a_store_that_stays_full_fails_the_put_and_undoes_it(void **state)
     rig_submit(&rig, put_op(&rig, &c, 2, 2));
     answer_resolve(&rig, 2, 2, 0);
     greet_units(&rig, 1);
-    for (int i = 0; i < 2; i++) {
-        rig_frame_t full = expect_prepare(&rig, &msg, 2);
-        rig_answer(&rig, &full, TQ_E_FULL, NULL);
-        answer_abort(&rig);
-    }
+    refuse_prepare(&rig, 2);
+    answer_cancel(&rig);
+    refuse_prepare(&rig, 2);
+    answer_abort(&rig);
     answer_publish_abort(&rig);
     rig_done_with(&rig, TQ_E_FULL);
     case_fini(&c);
@@ -582,7 +633,8 @@ int main(void)
         cmocka_unit_test(new_rows_are_inserted),
         cmocka_unit_test(a_large_put_is_written_through_the_payload_port_then_committed),
         cmocka_unit_test(a_large_put_without_a_way_for_payload_says_why),
-        cmocka_unit_test(a_full_unit_makes_the_put_give_up_all_and_take_it_in_order),
+        cmocka_unit_test(a_full_unit_makes_the_put_cancel_all_and_take_it_in_order),
+        cmocka_unit_test(a_full_unit_after_a_commit_begins_the_put_again),
         cmocka_unit_test(a_store_that_stays_full_fails_the_put_and_undoes_it),
         cmocka_unit_test(a_failing_unit_aborts_the_put_everywhere),
         cmocka_unit_test(a_cancel_before_publish_wins_and_waits_for_the_payload_port),

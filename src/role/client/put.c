@@ -58,7 +58,7 @@ typedef struct put {
     uint64_t put_id;   /* 0: none is open at the controller */
     uint8_t *produced; /* bitset over rows x columns */
     const uint8_t *has_data;
-    uint32_t waiting_cnt; /* slots not STORED; YIELDING: ABORTs unanswered; PUBLISHING: parts */
+    uint32_t waiting_cnt; /* slots not STORED; YIELDING: CANCELs unanswered; PUBLISHING: parts */
     bool is_retaking;
     uint64_t space_deadline_ns; /* 0: nothing was full yet */
     tq_schema_t *schemas;
@@ -327,6 +327,8 @@ static void put_start(tqi_op_t *op, uint64_t now_ns)
     put_t *put = put_of(op);
     tqi_client_t *client = op->client;
 
+    put->phase = PUT_RESOLVING;
+    put->put_id = 0;
     if (put->keys.cnt > 0 || put->given) {
         tqi_msg_Resolve_t msg = {
             .partition = tqi_str(put->partition),
@@ -669,31 +671,28 @@ static void put_on_payload(tqi_op_t *op, tqi_slot_t *slot, tq_status_t status, c
 
 /* ---- yielding ---------------------------------------------------------------------------------- */
 
-/* ABORT to each unit that was touched, once; answers are waited for. */
-static void abort_units(put_t *put, uint64_t deadline_ns, uint64_t now_ns)
+static bool is_committed(const put_t *put)
 {
-    tqi_op_t *op = &put->op;
-    tqi_msg_Abort_t msg = {.put_id = put->put_id};
-    const tqi_link_t *last = NULL;
-
-    for (uint32_t s = 0; s < op->slots_cnt; s++) {
-        tqi_slot_t *slot = &op->slots[s];
-        if (!slot->is_touched || slot->link == last)
-            continue;
-        last = slot->link;
-        /* Without memory the unit learns of it from the lease or the end of the session. */
-        tqi_link_request(slot->link, op, NULL, TQI_KIND_Abort, &msg, deadline_ns, now_ns, NULL,
-                         NULL);
-    }
+    for (uint32_t s = 0; s < put->op.slots_cnt; s++)
+        if (put->op.slots[s].state == TQI_SLOT_STORED || put->op.slots[s].state == TQI_SLOT_CLOSING)
+            return true;
+    return false;
 }
 
-static void yield(put_t *put, uint64_t now_ns)
+/* A unit is full. What was not committed yet is cancelled there. Where something was, only ABORT
+ * frees it, which ends the put_id: the whole begins again under another one. */
+static void yield(put_t *put, const tqi_err_t *full, uint64_t now_ns)
 {
     tqi_op_t *op = &put->op;
     tqi_node_t *node;
 
-    put_set(put, PUT_YIELDING);
     put->space_deadline_ns = now_ns + op->client->conf.space_timeout_ms * TQI_MS;
+    if (is_committed(put)) {
+        put->is_retaking = true;
+        tqi_op_restart(op, full, now_ns);
+        return;
+    }
+    put_set(put, PUT_YIELDING);
     while ((node = tqi_list_first(&op->reqs)))
         tqi_req_orphan(tqi_container_of(node, tqi_req_t, node));
     tqi_slots_stop(op);
@@ -707,15 +706,15 @@ static void yield_if_idle(put_t *put, uint64_t now_ns)
 
     if (op->moving.cnt > 0)
         return;
-    abort_units(put, op->deadline_ns, now_ns);
-    for (uint32_t s = 0; s < op->slots_cnt; s++) {
-        op->slots[s].is_touched = false;
-        if (op->slots[s].state != TQI_SLOT_IDLE)
-            tqi_slot_set(&op->slots[s], TQI_SLOT_IDLE);
+    for (uint32_t s = 0; s < op->slots_cnt && op->state == TQI_OP_RUNNING; s++) {
+        tqi_slot_t *slot = &op->slots[s];
+        tqi_msg_Cancel_t msg = {.transfer = slot->transfer};
+        if (slot->is_touched)
+            tqi_op_request(op, slot->link, slot, TQI_KIND_Cancel, &msg, now_ns);
+        if (slot->state != TQI_SLOT_IDLE)
+            tqi_slot_set(slot, TQI_SLOT_IDLE);
     }
     put->waiting_cnt = (uint32_t)op->reqs.cnt;
-    if (put->waiting_cnt == 0)
-        tqi_op_no_memory(op, now_ns);
 }
 
 static void yielded(put_t *put, uint64_t now_ns)
@@ -853,7 +852,7 @@ static void put_failed(put_t *put, tqi_slot_t *slot, const tqi_reply_t *reply, u
     tqi_err_t err = reply->err;
 
     if (reply->status == TQ_E_FULL && put->phase == PUT_STORING && !put->is_retaking) {
-        yield(put, now_ns);
+        yield(put, &err, now_ns);
         return;
     }
     if (put->phase == PUT_PUBLISHING) {
@@ -874,8 +873,8 @@ static void put_on_reply(tqi_op_t *op, tqi_slot_t *slot, const tqi_reply_t *repl
     tqi_msg_Insert_R_t insert;
     tqi_msg_PreparePut_R_t ready;
 
-    if (reply->kind == TQI_KIND_Abort) {
-        yielded(put, now_ns); /* whatever it said: what it does not have needs no undoing */
+    if (reply->kind == TQI_KIND_Cancel) {
+        yielded(put, now_ns); /* whatever it said: what it does not have needs no cancelling */
         return;
     }
     if (reply->status != TQ_OK) {
@@ -966,6 +965,24 @@ static void name_replaced(put_t *put)
     }
 }
 
+/* ABORT to each unit that was touched, once; answers are waited for. */
+static void abort_units(put_t *put, uint64_t now_ns)
+{
+    tqi_op_t *op = &put->op;
+    tqi_msg_Abort_t msg = {.put_id = put->put_id};
+    const tqi_link_t *last = NULL;
+
+    for (uint32_t s = 0; s < op->slots_cnt; s++) {
+        tqi_slot_t *slot = &op->slots[s];
+        if (!slot->is_touched || slot->link == last)
+            continue;
+        last = slot->link;
+        /* Without memory the unit learns of it from the lease or the end of the session. */
+        tqi_link_request(slot->link, op, NULL, TQI_KIND_Abort, &msg, op->clean_deadline_ns, now_ns,
+                         NULL, NULL);
+    }
+}
+
 static void put_clean(tqi_op_t *op, uint64_t now_ns)
 {
     put_t *put = put_of(op);
@@ -979,9 +996,9 @@ static void put_clean(tqi_op_t *op, uint64_t now_ns)
 
     if (op->err.status == TQ_OK || op->err.status == TQ_E_OUTCOME_UNKNOWN)
         return;
-    if (op->slots_cnt > 0)
+    if (op->slots_cnt > 0 && !op->is_restarting)
         name_replaced(put);
-    abort_units(put, op->clean_deadline_ns, now_ns);
+    abort_units(put, now_ns);
     if (put->put_id != 0)
         tqi_link_request(op->client->controller, op, NULL, TQI_KIND_Publish, &msg,
                          op->clean_deadline_ns, now_ns, NULL, NULL);
