@@ -531,6 +531,7 @@ tq_status_t tqi_partition_field_make(tqi_partition_t *p, const void *name, size_
          at--)
         p->sorted.at[at] = p->sorted.at[at - 1];
     p->sorted.at[at] = field;
+    p->changes++;
     *out = field;
     return TQ_OK;
 }

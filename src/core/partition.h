@@ -90,6 +90,7 @@ typedef struct tqi_partition {
     tqi_map_str_t keys; /* to position + 1 */
     tqi_list_t ready;   /* tqi_ready_t, least recently used first */
     uint64_t mark;
+    uint64_t changes;      /* grows whenever a waiter may have come to be worth a look */
     uint64_t rows_made;    /* ever */
     uint64_t cells_lost;   /* un-produced because a unit lost them */
     uint64_t payload_rows; /* for the mean row size: rows of puts that said their size */

@@ -151,6 +151,7 @@ static void set_refresh(tqi_partition_t *p, tqi_ready_t *set, const tqi_mask_t *
 
         tqi_assert(rc == TQ_OK);
         set->adds++;
+        p->changes++;
     }
 }
 

@@ -1,0 +1,589 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Pending puts, and the requests that begin them: INSERT makes rows, RESOLVE finds or makes them by
+ * key. (publish.c has the ones that end them.)
+ *
+ * Rows that a request makes belong to a put from the first moment, also where none was asked for, so
+ * that a request that fails half way leaves nothing: ending the put clears what only it had made.
+ */
+#include "role/controller/internal.h"
+
+/* ---- puts ------------------------------------------------------------------------------------ */
+
+static bool put_end_step(tqi_controller_t *ctl, op_t *op, uint32_t *budget);
+static void put_end_finish(tqi_controller_t *ctl, op_t *op);
+
+static put_t *put_of(op_t *op)
+{
+    return tqi_container_of(op, put_t, op);
+}
+
+static tq_status_t put_begin(tqi_controller_t *ctl, request_t *req, uint64_t payload_bytes,
+                             tqi_err_t *err)
+{
+    session_t *session = req->session;
+    part_t *part = req->op.part;
+    put_t *put;
+
+    if (session->puts.cnt >= SESSION_PUTS_MAX)
+        return tqi_fail(err, TQ_E_BUSY, "session %llu has begun %u puts that it has not ended",
+                        (unsigned long long)session->id, SESSION_PUTS_MAX);
+    put = tqi_env_zalloc(ctl->env, sizeof *put);
+    if (!put || tqi_map_u64_put(&ctl->puts, ctl->put_last + 1, put, NULL) != TQ_OK) {
+        tqi_env_free(ctl->env, put, sizeof *put);
+        return tqi_fail(err, TQ_E_NO_MEMORY, "no memory for a put");
+    }
+    put->id = ++ctl->put_last;
+    put->op.step = put_end_step;
+    put->op.finish = put_end_finish;
+    put->session = session;
+    put->part = part;
+    put->wipes = ctl->wipes;
+    put->payload_bytes = payload_bytes;
+    tqi_bits_init(&put->rows, ctl->env);
+    tqi_vec_init(&put->parts, ctl->env);
+    tqi_list_push_back(&session->puts, &put->in_session);
+    tqi_list_push_back(&part->puts, &put->in_part);
+    req->put = put;
+    return TQ_OK;
+}
+
+void tqi_ctl_put_free(tqi_controller_t *ctl, put_t *put)
+{
+    if (!put->is_ended)
+        tqi_map_u64_take(&ctl->puts, put->id);
+    if (put->session)
+        tqi_list_remove(&put->session->puts, &put->in_session);
+    if (put->part)
+        tqi_list_remove(&put->part->puts, &put->in_part);
+    for (size_t i = 0; i < put->parts.len; i++)
+        tqi_buf_fini(&put->parts.at[i]);
+    tqi_vec_fini(&put->parts);
+    tqi_bits_fini(&put->rows);
+    tqi_env_free(ctl->env, put, sizeof *put);
+}
+
+void tqi_ctl_put_end(tqi_controller_t *ctl, put_t *put)
+{
+    if (put->is_ended)
+        return;
+    put->is_ended = true;
+    tqi_map_u64_take(&ctl->puts, put->id);
+    if (put->session) {
+        tqi_list_remove(&put->session->puts, &put->in_session);
+        put->session = NULL;
+    }
+    ctl->cnt_puts_failed += !put->is_published;
+    if (put->part)
+        tqi_ctl_op_queue_next(ctl, put->part, &put->op);
+    else
+        tqi_ctl_put_free(ctl, put);
+}
+
+static bool put_end_step(tqi_controller_t *ctl, op_t *op, uint32_t *budget)
+{
+    put_t *put = put_of(op);
+    tqi_mask_t mask, orphans;
+
+    while (*budget > 0) {
+        uint64_t at = put->at_block;
+        tqi_mask_t unlisted;
+
+        if (!tqi_mask_next(&put->rows, &at, &mask))
+            return true;
+        /* What orphans need is made before anything is counted down. */
+        unlisted = mask;
+        tqi_leaf_and(unlisted.words, tqi_bits_leaf(&put->part->table.unlisted, mask.ordinal));
+        if (tqi_mask_any(&unlisted)) {
+            if (!put->orphans)
+                put->orphans = tqi_ctl_clearing_new(ctl, put->part);
+            if (!put->orphans || tqi_clear_reserve(&put->orphans->core, mask.ordinal) != TQ_OK) {
+                ctl->is_starved = true;
+                *budget = 0;
+                return false;
+            }
+        }
+        tqi_partition_unpend(&put->part->table, &mask, &orphans);
+        if (tqi_mask_any(&orphans))
+            tqi_ctl_clearing_add(ctl, put->orphans, &orphans);
+        put->at_block = at;
+        *budget -= (uint32_t)tqi_u64_min(*budget, 8 + tqi_mask_count(&orphans));
+    }
+    return false;
+}
+
+static void put_end_finish(tqi_controller_t *ctl, op_t *op)
+{
+    put_t *put = put_of(op);
+    clearing_t *orphans = put->orphans;
+
+    tqi_ctl_put_free(ctl, put);
+    if (orphans)
+        tqi_ctl_clearing_start(ctl, orphans);
+}
+
+/* ---- shared by the requests ------------------------------------------------------------------ */
+
+/* The request is over, with an error; what its put had made goes. */
+static bool fail(tqi_controller_t *ctl, request_t *req, const tqi_err_t *err)
+{
+    tqi_ctl_request_fail(ctl, req, err);
+    if (req->put && !req->put->is_ended)
+        tqi_ctl_put_end(ctl, req->put);
+    return true;
+}
+
+static bool fail_memory(tqi_controller_t *ctl, request_t *req)
+{
+    tqi_err_t err;
+
+    tqi_fail(&err, TQ_E_NO_MEMORY, "partition '%.*s': no memory", part_show(req->op.part),
+             req->op.part->name);
+    return fail(ctl, req, &err);
+}
+
+/* Puts the partition's name in front of the sentence. */
+static bool fail_named(tqi_controller_t *ctl, request_t *req, tqi_err_t *err)
+{
+    tqi_err_prefix(err, "partition '%.*s'", part_show(req->op.part), req->op.part->name);
+    return fail(ctl, req, err);
+}
+
+/* Where the next new rows go: makes req->unit and part_left right for the row number `at` of `cnt`.
+ * E_FULL if a unit is needed and none is there. */
+static tq_status_t place_next(tqi_controller_t *ctl, request_t *req, uint32_t at, uint32_t cnt,
+                              uint64_t payload_bytes, bool is_needed, tqi_err_t *err)
+{
+    const tqi_partition_t *table = &req->op.part->table;
+    uint64_t bytes;
+
+    if (req->part_left > 0)
+        return TQ_OK;
+    req->part_left = tqi_placement_part(cnt, at);
+    bytes = payload_bytes > 0         ? payload_bytes / cnt * req->part_left
+            : table->payload_rows > 0 ? table->payload_bytes / table->payload_rows * req->part_left
+                                      : 0;
+    req->unit = tqi_ctl_unit_choose(ctl, req->session, bytes);
+    if (req->unit == 0 && is_needed)
+        return tqi_fail(err, TQ_E_FULL,
+                        "no storage unit is there to hold the rows; wait for one to join, or start "
+                        "more");
+    return TQ_OK;
+}
+
+/* The put has the rows [lo, hi) now. */
+static tq_status_t put_take_rows(put_t *put, uint64_t lo, uint64_t hi)
+{
+    tqi_partition_t *table = &put->part->table;
+
+    if (tqi_bits_reserve(&put->rows, lo, hi) != TQ_OK)
+        return TQ_E_NO_MEMORY;
+    while (lo < hi) {
+        uint64_t end = tqi_u64_min(hi, (lo / TQI_BLOCK_ROWS + 1) * TQI_BLOCK_ROWS);
+        tqi_mask_t mask = tqi_mask_run(lo, end);
+
+        if (tqi_partition_pend(table, &mask) != TQ_OK)
+            return TQ_E_NO_MEMORY;
+        tq_status_t rc = tqi_bits_set_range(&put->rows, lo, end);
+        tqi_assert(rc == TQ_OK);
+        lo = end;
+    }
+    return TQ_OK;
+}
+
+/* Makes up to `want` rows for the request and gives them a unit; *got of them, from *lo. The rows are
+ * unlisted and the put's: its end clears them. */
+static tq_status_t rows_new(tqi_controller_t *ctl, request_t *req, uint32_t want, uint64_t *lo,
+                            uint32_t *got, tqi_err_t *err)
+{
+    tqi_partition_t *table = &req->op.part->table;
+    tq_status_t rc = tqi_partition_take(table, want, true, lo, got, err);
+
+    if (rc != TQ_OK)
+        return rc;
+    rc = put_take_rows(req->put, *lo, *lo + *got);
+    if (rc != TQ_OK) {
+        /* Without the put nothing would ever clear them. */
+        for (uint64_t pos = *lo; pos < *lo + *got; pos++)
+            tqi_partition_keep(table, pos);
+    } else if (req->unit != 0) {
+        rc = tqi_ctl_unit_place(ctl, req->op.part, *lo, *lo + *got, req->unit);
+    }
+    if (rc != TQ_OK)
+        return tqi_fail(err, rc, "no memory for %u rows", *got);
+    req->part_left -= *got;
+    return TQ_OK;
+}
+
+/* Rows that stay: nothing of them depends on a put any more. */
+static void rows_keep(put_t *put)
+{
+    tqi_mask_t mask;
+
+    for (uint64_t at = 0; tqi_mask_next(&put->rows, &at, &mask);)
+        tqi_bits_andnot_leaf(&put->part->table.unlisted, mask.ordinal, mask.words);
+}
+
+static tqi_field_t *field_find(const request_t *req, tqi_strs_t fields, uint32_t i)
+{
+    tqi_str_t name = tqi_strs_at(fields, i);
+
+    return req->op.part ? tqi_partition_field(&req->op.part->table, name.data, name.len) : NULL;
+}
+
+static tq_status_t out_schemas_of(request_t *req, tqi_strs_t fields)
+{
+    for (uint32_t i = 0; i < fields.cnt; i++)
+        if (tqi_ctl_out_schema(&req->out, field_find(req, fields, i)) != TQ_OK)
+            return TQ_E_NO_MEMORY;
+    return TQ_OK;
+}
+
+/* ---- INSERT ---------------------------------------------------------------------------------- */
+
+static bool insert_reply(tqi_controller_t *ctl, request_t *req)
+{
+    const tqi_msg_Insert_t *msg = &req->msg.insert;
+    tqi_msg_Insert_R_t reply = {.put_id = msg->is_put && req->put ? req->put->id : 0};
+
+    if (tqi_ctl_out_rows(&req->out, &req->op.part->table, req->pos.at, (uint32_t)req->pos.len) !=
+            TQ_OK ||
+        out_schemas_of(req, msg->fields) != TQ_OK)
+        return fail_memory(ctl, req);
+    reply.rows = tqi_u64s(req->out.rows.at, (uint32_t)req->out.rows.len);
+    reply.units = tqi_u32s(req->out.units.at, (uint32_t)req->out.units.len);
+    reply.schemas = tqi_strs_builder_view(&req->out.schemas);
+    if (req->put && !msg->is_put)
+        rows_keep(req->put);
+    tqi_ctl_request_reply(ctl, req, &reply);
+    if (req->put && !msg->is_put) {
+        req->put->is_published = true;
+        tqi_ctl_put_end(ctl, req->put);
+    }
+    return true;
+}
+
+bool tqi_ctl_insert_step(tqi_controller_t *ctl, op_t *op, uint32_t *budget)
+{
+    request_t *req = request_of(op);
+    const tqi_msg_Insert_t *msg = &req->msg.insert;
+    bool needs_unit = msg->is_put && msg->fields.cnt > 0;
+    tqi_err_t err;
+
+    if (!req->session)
+        return fail_memory(ctl, req); /* nobody is there to be told anything */
+    if (req->phase == 0) {
+        if (tqi_ctl_part_known(ctl, op->part, &err) != TQ_OK)
+            return fail_named(ctl, req, &err);
+        if (tqi_vec_reserve(&req->pos, msg->rows_cnt) != TQ_OK)
+            return fail_memory(ctl, req);
+        if (msg->rows_cnt > 0 && put_begin(ctl, req, msg->payload_bytes, &err) != TQ_OK)
+            return fail_named(ctl, req, &err);
+        req->phase = 1;
+    }
+    while (req->at < msg->rows_cnt) {
+        uint64_t lo;
+        uint32_t got;
+
+        if (*budget == 0)
+            return false;
+        if (place_next(ctl, req, req->at, msg->rows_cnt, msg->payload_bytes, needs_unit, &err) !=
+                TQ_OK ||
+            rows_new(ctl, req, (uint32_t)tqi_u64_min(req->part_left, *budget), &lo, &got, &err) !=
+                TQ_OK)
+            return fail_named(ctl, req, &err);
+        for (uint32_t i = 0; i < got; i++)
+            req->pos.at[req->pos.len++] = lo + i;
+        req->at += got;
+        *budget -= got;
+    }
+    return insert_reply(ctl, req);
+}
+
+/* ---- RESOLVE --------------------------------------------------------------------------------- */
+
+static bool resolve_is_create(const request_t *req)
+{
+    return req->msg.resolve.is_create && req->msg.resolve.keys.cnt > 0;
+}
+
+/* How many keys from `at` on are not there, one after another, at most max. */
+static uint32_t unknown_run(const tqi_partition_t *table, tqi_strs_t keys, uint32_t at,
+                            uint32_t max)
+{
+    uint32_t cnt = 0;
+
+    while (cnt < max && at + cnt < keys.cnt) {
+        tqi_str_t key = tqi_strs_at(keys, at + cnt);
+
+        if (tqi_partition_key(table, key.data, key.len) != TQI_POS_NONE)
+            break;
+        cnt++;
+    }
+    return cnt;
+}
+
+/* Gives up to `max` unknown keys from req->at on rows of their own. */
+static tq_status_t resolve_make(tqi_controller_t *ctl, request_t *req, uint32_t max, tqi_err_t *err)
+{
+    const tqi_msg_Resolve_t *msg = &req->msg.resolve;
+    tqi_partition_t *table = &req->op.part->table;
+    /* Where one key may come twice, the second must find the row of the first. */
+    uint32_t want = msg->is_put ? unknown_run(table, msg->keys, req->at, max) : 1, got;
+    bool needs_unit = msg->is_put && msg->fields.cnt > 0;
+    uint64_t lo;
+    tq_status_t rc;
+
+    rc = place_next(ctl, req, req->placed_cnt, msg->keys.cnt, msg->payload_bytes, needs_unit, err);
+    if (rc == TQ_OK)
+        rc = rows_new(ctl, req, (uint32_t)tqi_u64_min(want, req->part_left), &lo, &got, err);
+    if (rc != TQ_OK)
+        return rc;
+    for (uint32_t i = 0; i < got; i++) {
+        tqi_str_t key = tqi_strs_at(msg->keys, req->at);
+
+        if (tqi_partition_key(table, key.data, key.len) != TQI_POS_NONE)
+            return tqi_fail(err, TQ_E_DUPLICATE, "key '%.*s' is given twice",
+                            (int)tqi_u64_min(key.len, 128), (const char *)key.data);
+        if (tqi_partition_key_set(table, lo + i, key.data, key.len) != TQ_OK)
+            return tqi_fail(err, TQ_E_NO_MEMORY, "no memory for keys");
+        req->pos.at[req->pos.len++] = lo + i;
+        req->at++;
+    }
+    req->placed_cnt += got;
+    return TQ_OK;
+}
+
+/* A row that is there becomes one of the put's. */
+static tq_status_t resolve_join(tqi_controller_t *ctl, request_t *req, uint64_t pos, tqi_err_t *err)
+{
+    const tqi_msg_Resolve_t *msg = &req->msg.resolve;
+    tqi_partition_t *table = &req->op.part->table;
+    uint32_t unit_id;
+
+    if (tqi_bits_test(&req->put->rows, pos)) {
+        tqi_str_t key = msg->keys.cnt > 0 ? tqi_strs_at(msg->keys, req->at) : (tqi_str_t){"", 0};
+
+        return tqi_fail(err, TQ_E_DUPLICATE, "row %llu (key '%.*s') is given twice",
+                        (unsigned long long)tqi_index_row(&table->index, pos),
+                        (int)tqi_u64_min(key.len, 128), (const char *)key.data);
+    }
+    if (put_take_rows(req->put, pos, pos + 1) != TQ_OK)
+        return tqi_fail(err, TQ_E_NO_MEMORY, "no memory for a put");
+    if (msg->fields.cnt == 0)
+        return TQ_OK;
+    tqi_partition_units(table, &pos, 1, &unit_id);
+    if (unit_id == 0) {
+        tq_status_t rc = place_next(ctl, req, req->placed_cnt, (uint32_t)req->pos.cap,
+                                    msg->payload_bytes, true, err);
+
+        if (rc != TQ_OK)
+            return rc;
+        if (tqi_ctl_unit_place(ctl, req->op.part, pos, pos + 1, req->unit) != TQ_OK)
+            return tqi_fail(err, TQ_E_NO_MEMORY, "no memory for a put");
+        req->part_left--;
+        req->placed_cnt++;
+        return TQ_OK;
+    }
+    const unit_t *unit = tqi_ctl_unit_find(ctl, unit_id);
+    if (unit && unit->state == UNIT_LOST)
+        return tqi_fail(err, TQ_E_UNIT_LOST, "row %llu is on storage unit %u ('%s'), which is lost",
+                        (unsigned long long)tqi_index_row(&table->index, pos), unit_id, unit->name);
+    return TQ_OK;
+}
+
+/* One key or row of the message that is not to be made. */
+static tq_status_t resolve_one(tqi_controller_t *ctl, request_t *req, uint64_t *hint,
+                               tqi_err_t *err)
+{
+    const tqi_msg_Resolve_t *msg = &req->msg.resolve;
+    tqi_partition_t *table = &req->op.part->table;
+    uint64_t pos;
+
+    if (msg->keys.cnt > 0) {
+        tqi_str_t key = tqi_strs_at(msg->keys, req->at);
+
+        pos = tqi_partition_key(table, key.data, key.len);
+    } else {
+        pos = tqi_index_pos(&table->index, tqi_u64s_at(msg->rows, req->at), hint);
+        if (pos != TQI_POS_NONE && !tqi_partition_is_live(table, pos))
+            pos = TQI_POS_NONE;
+        if (pos == TQI_POS_NONE && msg->is_put)
+            return tqi_fail(err, TQ_E_ROW_GONE, "row %llu has been cleared or was never there",
+                            (unsigned long long)tqi_u64s_at(msg->rows, req->at));
+    }
+    if (pos != TQI_POS_NONE && msg->is_put) {
+        tq_status_t rc = resolve_join(ctl, req, pos, err);
+
+        if (rc != TQ_OK)
+            return rc;
+    } else if (pos != TQI_POS_NONE && tqi_bits_test(&table->unlisted, pos)) {
+        /* Nothing of it is visible yet, except to who asks for it to be. */
+        if (resolve_is_create(req))
+            tqi_partition_keep(table, pos);
+        else
+            pos = TQI_POS_NONE;
+    }
+    req->pos.at[req->pos.len++] = pos;
+    req->at++;
+    return TQ_OK;
+}
+
+/* The fields that every row found has, by name. */
+static tq_status_t resolve_common(request_t *req)
+{
+    const tqi_partition_t *table = &req->op.part->table;
+    tqi_bits_t rows;
+    tqi_mask_t mask;
+    tq_status_t rc = TQ_OK;
+    uint32_t cnt;
+
+    tqi_bits_init(&rows, table->env);
+    for (size_t i = 0; i < req->pos.len && rc == TQ_OK; i++)
+        if (req->pos.at[i] != TQI_POS_NONE)
+            rc = tqi_bits_set(&rows, req->pos.at[i]);
+    if (rc == TQ_OK)
+        rc = tqi_vec_reserve(&req->fields, table->sorted.len);
+    if (rc == TQ_OK && tqi_bits_count(&rows) > 0) {
+        for (size_t i = 0; i < table->sorted.len; i++)
+            req->fields.at[i] = table->sorted.at[i];
+        cnt = (uint32_t)table->sorted.len;
+        for (uint64_t at = 0; tqi_mask_next(&rows, &at, &mask);)
+            cnt = tqi_partition_common(req->fields.at, cnt, &mask);
+        req->fields.len = cnt;
+        for (uint32_t i = 0; i < cnt && rc == TQ_OK; i++)
+            rc = tqi_ctl_out_field(&req->out, req->fields.at[i]);
+    }
+    tqi_bits_fini(&rows);
+    return rc;
+}
+
+static tq_status_t resolve_columns(request_t *req)
+{
+    const tqi_msg_Resolve_t *msg = &req->msg.resolve;
+    const tqi_partition_t *table = &req->op.part->table;
+    reply_rows_t *out = &req->out;
+    uint32_t cnt = (uint32_t)req->pos.len;
+    tq_status_t rc = tqi_ctl_out_rows(out, table, req->pos.at, cnt);
+
+    if (rc == TQ_OK && msg->want_common) {
+        rc = resolve_common(req);
+    } else if (rc == TQ_OK) {
+        rc = tqi_vec_reserve(&req->fields, msg->fields.cnt);
+        for (uint32_t i = 0; i < msg->fields.cnt && rc == TQ_OK; i++)
+            req->fields.at[req->fields.len++] = field_find(req, msg->fields, i);
+    }
+    for (size_t i = 0; i < req->fields.len && rc == TQ_OK; i++)
+        rc = tqi_ctl_out_schema(out, req->fields.at[i]);
+    if (rc == TQ_OK)
+        rc = tqi_ctl_out_produced(out, table, req->pos.at, cnt, 0, req->fields.at,
+                                  (uint32_t)req->fields.len);
+    if (rc == TQ_OK && msg->want_tags)
+        rc = tqi_ctl_out_tags(out, table, req->pos.at, cnt);
+    if (rc == TQ_OK && msg->want_keys)
+        rc = tqi_ctl_out_keys(out, table, req->pos.at, cnt);
+    if (rc == TQ_OK)
+        rc = tqi_vec_reserve(&out->has_data, cnt);
+    if (rc == TQ_OK) {
+        out->has_data.len = cnt;
+        for (uint32_t i = 0; i < cnt; i++)
+            out->has_data.at[i] = 0;
+        /* One field's bits after another, until every row has one. */
+        uint32_t left = cnt;
+        for (size_t f = 0; f < table->fields.len && left > 0; f++)
+            for (uint32_t i = 0; i < cnt; i++)
+                if (!out->has_data.at[i] && req->pos.at[i] != TQI_POS_NONE &&
+                    tqi_bits_test(&table->fields.at[f]->produced, req->pos.at[i])) {
+                    out->has_data.at[i] = 1;
+                    left--;
+                }
+    }
+    return rc;
+}
+
+static bool resolve_reply(tqi_controller_t *ctl, request_t *req)
+{
+    const tqi_msg_Resolve_t *msg = &req->msg.resolve;
+    reply_rows_t *out = &req->out;
+    tqi_msg_Resolve_R_t reply = {.is_known = true,
+                                 .put_id = msg->is_put && req->put ? req->put->id : 0};
+
+    if (resolve_columns(req) != TQ_OK)
+        return fail_memory(ctl, req);
+    reply.rows = tqi_u64s(out->rows.at, (uint32_t)out->rows.len);
+    reply.units = tqi_u32s(out->units.at, (uint32_t)out->units.len);
+    reply.produced = (tqi_bytes_t){out->produced.data, (uint32_t)out->produced.len};
+    reply.common = tqi_strs_builder_view(&out->fields);
+    reply.schemas = tqi_strs_builder_view(&out->schemas);
+    reply.tags = tqi_strs_builder_view(&out->tags);
+    reply.keys = tqi_strs_builder_view(&out->keys);
+    reply.has_key = (tqi_u8s_t){out->has_key.at, (uint32_t)out->has_key.len};
+    reply.has_data = (tqi_u8s_t){out->has_data.at, (uint32_t)out->has_data.len};
+    if (req->put && !msg->is_put)
+        rows_keep(req->put);
+    tqi_ctl_request_reply(ctl, req, &reply);
+    if (req->put && !msg->is_put) {
+        req->put->is_published = true;
+        tqi_ctl_put_end(ctl, req->put);
+    }
+    return true;
+}
+
+/* The partition is not there. */
+static bool resolve_unknown(tqi_controller_t *ctl, request_t *req)
+{
+    const tqi_msg_Resolve_t *msg = &req->msg.resolve;
+    tqi_err_t err;
+
+    if (msg->is_put) {
+        tqi_fail(&err, TQ_E_NO_PARTITION, "partition '%.*s' does not exist",
+                 (int)tqi_u64_min(msg->partition.len, 128), (const char *)msg->partition.data);
+        tqi_ctl_request_fail(ctl, req, &err);
+        return true;
+    }
+    tqi_ctl_request_reply(ctl, req, &(tqi_msg_Resolve_R_t){.is_known = false});
+    return true;
+}
+
+bool tqi_ctl_resolve_step(tqi_controller_t *ctl, op_t *op, uint32_t *budget)
+{
+    request_t *req = request_of(op);
+    const tqi_msg_Resolve_t *msg = &req->msg.resolve;
+    uint32_t cnt = msg->keys.cnt > 0 ? msg->keys.cnt : msg->rows.cnt;
+    uint64_t hint = 0;
+    tqi_err_t err;
+
+    if (!op->part || (!op->part->is_known && !msg->is_create))
+        return resolve_unknown(ctl, req);
+    if (!req->session)
+        return fail_memory(ctl, req); /* nobody is there to be told anything */
+    if (req->phase == 0) {
+        if (msg->keys.cnt > 0 && msg->rows.cnt > 0) {
+            tqi_fail(&err, TQ_E_INVALID, "keys and rows are given, one of them is meant");
+            return fail_named(ctl, req, &err);
+        }
+        if (msg->is_create && tqi_ctl_part_known(ctl, op->part, &err) != TQ_OK)
+            return fail_named(ctl, req, &err);
+        if (cnt > 0 && tqi_vec_reserve(&req->pos, cnt) != TQ_OK)
+            return fail_memory(ctl, req);
+        if (cnt > 0 && (msg->is_put || resolve_is_create(req)) &&
+            put_begin(ctl, req, msg->payload_bytes, &err) != TQ_OK)
+            return fail_named(ctl, req, &err);
+        req->phase = 1;
+    }
+    while (req->at < cnt) {
+        uint32_t before = req->at;
+        tq_status_t rc;
+
+        if (*budget == 0)
+            return false;
+        if (resolve_is_create(req) && unknown_run(&op->part->table, msg->keys, req->at, 1) > 0)
+            rc = resolve_make(ctl, req, *budget, &err);
+        else
+            rc = resolve_one(ctl, req, &hint, &err);
+        if (rc != TQ_OK)
+            return fail_named(ctl, req, &err);
+        *budget -= tqi_u64_min(*budget, req->at - before);
+    }
+    return resolve_reply(ctl, req);
+}
