@@ -1,0 +1,165 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Puts, fetches and clears, end to end at the controller. */
+#include "role_controller.h"
+
+static void setup(world_t *w, caller_t *c, store_unit_t *u)
+{
+    world_init(w, NULL);
+    unit_register(u, w, 100, 7, "inproc://u1");
+    caller_hello(c, w, 1);
+}
+
+static void rows_of_a_put_are_fetched_after_publish(void **state)
+{
+    world_t w;
+    caller_t c = {0};
+    store_unit_t u = {0};
+    uint64_t rows[4], got[4];
+
+    (void)state;
+    setup(&w, &c, &u);
+    uint64_t put_id = put_begin_rows(&c, "p", 4, rows);
+    uint64_t seq = fetch_send(&c, "p", "t", 4, strs("a"));
+    assert_false(caller_has(&c, seq, TQI_KIND_Fetch));
+    assert_int_equal(put_publish(&c, "p", put_id, rows, 4, strs("a")), TQ_OK);
+    assert_int_equal(fetch_take(&c, seq, got, 4), 4);
+    assert_memory_equal(got, rows, sizeof rows);
+    world_fini(&w);
+}
+
+static void a_fetch_waits_for_a_partition_that_is_not_there_yet(void **state)
+{
+    world_t w;
+    caller_t c = {0};
+    store_unit_t u = {0};
+    uint64_t rows[2], got[2];
+
+    (void)state;
+    setup(&w, &c, &u);
+    uint64_t seq = fetch_send(&c, "later", "t", 2, strs("a", "b"));
+    put_rows(&c, "later", 2, strs("a"), rows);
+    assert_false(caller_has(&c, seq, TQI_KIND_Fetch));
+
+    tqi_msg_Resolve_R_t resolved;
+    tqi_buf_t frame;
+    assert_int_equal(call(&c, Resolve, &resolved, &frame, .partition = tqi_str("later"),
+                          .rows = tqi_u64s(rows, 2), .fields = strs("b"), .is_put = true),
+                     TQ_OK);
+    uint64_t put_id = resolved.put_id;
+    assert_int_equal(tqi_u32s_at(resolved.units, 0), u.id);
+    tqi_buf_fini(&frame);
+    assert_int_equal(put_publish(&c, "later", put_id, rows, 2, strs("b")), TQ_OK);
+    assert_int_equal(fetch_take(&c, seq, got, 2), 2);
+    world_fini(&w);
+}
+
+static void a_waiting_fetch_fails_exactly_at_its_deadline_and_says_what_lacks(void **state)
+{
+    world_t w;
+    caller_t c = {0};
+    store_unit_t u = {0};
+    uint64_t rows[3], got[10];
+
+    (void)state;
+    setup(&w, &c, &u);
+    put_rows(&c, "p", 3, strs("a"), rows);
+    c.budget_ms = 500;
+    uint64_t seq = fetch_send(&c, "p", "T", 10, strs("a"));
+    world_pass(&w, 499);
+    assert_false(caller_has(&c, seq, TQI_KIND_Fetch));
+    world_pass(&w, 1);
+    assert_int_equal(fetch_take(&c, seq, got, 10), UINT32_MAX);
+    assert_int_equal(c.err.status, TQ_E_NOT_READY);
+    assert_memory_equal(c.err.text,
+                        "Timeout while waiting for sufficient data for task T. Required: 10, "
+                        "Available: 3. Partition 'p' has 3 rows",
+                        109);
+    world_fini(&w);
+}
+
+static void a_clear_is_over_when_its_units_have_answered(void **state)
+{
+    world_t w;
+    caller_t c = {0};
+    store_unit_t u = {0};
+    uint64_t rows[5];
+    tqi_msg_Clear_R_t reply;
+    tqi_buf_t frame;
+
+    (void)state;
+    setup(&w, &c, &u);
+    put_rows(&c, "p", 5, strs("a"), rows);
+    uint64_t seq = clear_send(&c, "p", rows, 5);
+    assert_false(caller_has(&c, seq, TQI_KIND_Clear));
+    world_frame_t *f = world_find(&w, u.peer, TQI_KIND_Unlink, 0);
+    assert_non_null(f);
+    tqi_msg_Unlink_t unlink;
+    assert_int_equal(tqi_msg_decode(&f->env, TQI_KIND_Unlink, &unlink, NULL), TQ_OK);
+    assert_int_equal(unlink.lo.cnt, 1);
+    assert_int_equal(tqi_u64s_at(unlink.lo, 0), rows[0]);
+    assert_int_equal(tqi_u64s_at(unlink.hi, 0), rows[4] + 1);
+    assert_int_equal(unit_obey(&u, TQI_KIND_Unlink), 1);
+    assert_int_equal(caller_take(&c, seq, TQI_KIND_Clear, &reply, &frame), TQ_OK);
+    assert_int_equal(reply.rows_cnt, 5);
+    tqi_buf_fini(&frame);
+    world_fini(&w);
+}
+
+static void a_repeated_request_is_executed_once(void **state)
+{
+    world_t w;
+    caller_t c = {0};
+    store_unit_t u = {0};
+    tqi_msg_Insert_t msg = {.partition = tqi_str("p"), .rows_cnt = 3};
+    tqi_msg_Insert_R_t one, two;
+    tqi_buf_t frame_one, frame_two;
+
+    (void)state;
+    setup(&w, &c, &u);
+    caller_send(&c, TQI_KIND_Insert, &msg);
+    assert_int_equal(caller_take(&c, c.seq, TQI_KIND_Insert, &one, &frame_one), TQ_OK);
+    caller_repeat(&c, TQI_KIND_Insert, c.seq, &msg);
+    assert_int_equal(caller_take(&c, c.seq, TQI_KIND_Insert, &two, &frame_two), TQ_OK);
+    assert_int_equal(tqi_u64s_at(one.rows, 0), tqi_u64s_at(two.rows, 0));
+    tqi_buf_fini(&frame_one);
+    tqi_buf_fini(&frame_two);
+    world_fini(&w);
+}
+
+static void puts_are_confirmed_in_a_batch_within_the_time(void **state)
+{
+    world_t w;
+    caller_t c = {0};
+    store_unit_t u = {0};
+    uint64_t rows[2];
+    tqi_msg_Confirm_t msg;
+
+    (void)state;
+    setup(&w, &c, &u);
+    put_rows(&c, "p", 1, strs("a"), rows);
+    put_rows(&c, "p", 1, strs("a"), rows);
+    assert_null(world_find(&w, u.peer, TQI_KIND_Confirm, 0));
+    world_pass(&w, 100);
+    world_frame_t *f = world_find(&w, u.peer, TQI_KIND_Confirm, 0);
+    assert_non_null(f);
+    assert_int_equal(tqi_msg_decode(&f->env, TQI_KIND_Confirm, &msg, NULL), TQ_OK);
+    assert_int_equal(msg.put_ids.cnt, 2);
+    unit_obey_all(&u);
+    world_pass(&w, 300);
+    assert_null(world_find(&w, u.peer, TQI_KIND_Confirm, 0));
+    world_fini(&w);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(rows_of_a_put_are_fetched_after_publish),
+        cmocka_unit_test(a_fetch_waits_for_a_partition_that_is_not_there_yet),
+        cmocka_unit_test(a_waiting_fetch_fails_exactly_at_its_deadline_and_says_what_lacks),
+        cmocka_unit_test(a_clear_is_over_when_its_units_have_answered),
+        cmocka_unit_test(a_repeated_request_is_executed_once),
+        cmocka_unit_test(puts_are_confirmed_in_a_batch_within_the_time),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
