@@ -453,8 +453,12 @@ void tqi_bits_drop_before(tqi_bits_t *bits, uint64_t block)
         bits->dir_len--;
         bits->first_block++;
     }
-    if (bits->dir_len == 0)
+    if (bits->dir_len == 0) {
+        tqi_env_free(bits->env, bits->dir, bits->dir_cap * sizeof *bits->dir);
+        bits->dir = NULL;
+        bits->dir_cap = 0;
         bits->dir_head = 0;
+    }
 }
 
 /* ---- summary ---- */

@@ -74,6 +74,10 @@ uint64_t tqi_index_drop_dead(tqi_index_t *index)
         index->head++;
         index->first_ordinal++;
     }
+    if (index->head == index->blocks.len) {
+        tqi_vec_fini(&index->blocks);
+        index->head = 0;
+    }
     /* Sliding when half of the array is gone keeps a drop O(1) on average. */
     if (index->head > 16 && index->head > index->blocks.len / 2) {
         index->blocks.len -= index->head;
