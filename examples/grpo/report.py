@@ -19,6 +19,7 @@ from stages import StageStats
 
 BAR_WIDTH = 28
 LINE_PERIOD_S = 5.0
+SMOOTHED = 10
 
 
 class Progress:
@@ -125,13 +126,8 @@ def plot(timeline: Timeline, before: float, after: float, path: Path) -> None:
 
     times = [step["time"] - timeline.began for step in timeline.steps]
     rewards = [step["reward"] for step in timeline.steps]
-    window = 10
-    smooth = [
-        sum(rewards[max(0, end - window) : end]) / min(window, end)
-        for end in range(1, len(rewards) + 1)
-    ]
     reward.plot(times, rewards, color="tab:blue", alpha=0.3, label="of a step's rows")
-    reward.plot(times, smooth, color="tab:blue", label=f"mean of {window} steps")
+    reward.plot(times, _smoothed(rewards), color="tab:blue", label=f"mean of {SMOOTHED}")
     reward.axhline(before, color="tab:gray", linestyle=":", label=f"held out, before: {before:.2f}")
     reward.axhline(after, color="tab:green", linestyle="--", label=f"held out, after: {after:.2f}")
     reward.set_ylabel("reward")
@@ -141,12 +137,17 @@ def plot(timeline: Timeline, before: float, after: float, path: Path) -> None:
     sampled = [moment - timeline.began for moment, _ in timeline.depths]
     tasks = timeline.depths[0][1] if timeline.depths else {}
     for task in tasks:
-        depth.plot(sampled, [depths[task] for _, depths in timeline.depths], label=task)
+        waiting = [float(depths[task]) for _, depths in timeline.depths]
+        (line,) = depth.plot(sampled, waiting, linewidth=0.8, alpha=0.2)
+        depth.plot(sampled, _smoothed(waiting), color=line.get_color(), label=task)
     depth.set_ylabel("rows that wait for the task")
     depth.set_xlabel("seconds")
     depth.set_ylim(bottom=0)
+    if times:
+        # Without the start of the processes, and the end of those that have nothing left to do.
+        depth.set_xlim(times[0] - 3, times[-1] + 1)
     if tasks:
-        depth.legend(loc="upper right")
+        depth.legend(loc="upper left")
 
     if timeline.killed is not None:
         for axes in (reward, depth):
@@ -162,3 +163,9 @@ def plot(timeline: Timeline, before: float, after: float, path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=120)
     plt.close(figure)
+
+
+def _smoothed(values: list[float]) -> list[float]:
+    """Of each value and up to SMOOTHED - 1 before it, the mean."""
+    windows = (values[max(0, end - SMOOTHED) : end] for end in range(1, len(values) + 1))
+    return [sum(window) / len(window) for window in windows]
