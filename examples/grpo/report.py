@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 import time
 from collections.abc import Sequence
@@ -17,7 +18,7 @@ import matplotlib.pyplot as plt
 
 from stages import StageStats
 
-BAR_WIDTH = 28
+BAR_WIDTH = 24
 LINE_PERIOD_S = 5.0
 SMOOTHED = 10
 
@@ -44,8 +45,10 @@ class Progress:
         """Draws `bars`, each (name, done, total, note). The last ones stay."""
         if self._is_terminal:
             self._erase()
+            # A line that wraps could not be taken back.
+            width = shutil.get_terminal_size().columns - 1
             for bar in bars:
-                print(_bar(*bar), file=self._stream)
+                print(_bar(*bar)[:width], file=self._stream)
             self._stream.flush()
             self._lines_drawn = 0 if is_last else len(bars)
         elif is_last or time.monotonic() >= self._line_due:
