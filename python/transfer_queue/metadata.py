@@ -270,9 +270,11 @@ class BatchMeta:
                 for name, schema in self.field_schema.items()
             },
             self.production_status[list(positions)],
-            None if self.extra_info is None else dict(self.extra_info),
+            None,
             [dict(self.custom_meta[position]) for position in positions],
         )
+        # None is a value that callers give it.
+        part.extra_info = copy.copy(self.extra_info)
         part._incarnation = self._incarnation
         part._seen_tags = _pick(self._seen_tags, positions)
         return part
