@@ -295,8 +295,9 @@ static void a_peer_that_does_not_read_costs_a_bounded_queue(void **state)
         pump_turn(&alone);
     }
     assert_int_equal(rc, TQ_E_BUSY);
-    /* 16 MiB of ours; libzmq's own queue counts messages, not bytes. */
-    assert_true(w->medium != MEDIUM_INPROC || sent <= 16);
+    /* 16 MiB of ours; over libzmq besides 4 that it was lent, what the kernel holds, and the 64
+     * messages that the other end's libzmq takes before it stops reading. */
+    assert_true(sent <= (w->medium == MEDIUM_INPROC ? 16 : 16 + 4 + 16 + 64 + 1));
     pump_until(&w->pump, w->server.messages == sent);
     assert_true(w->server.is_in_order);
     assert_int_equal(send_value(&w->client, peer, sent, 8), TQ_OK);

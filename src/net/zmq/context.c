@@ -101,8 +101,8 @@ static void set_int(void *socket, int option, int value)
     tqi_assert(rc == 0);
 }
 
-tq_status_t tqi_zmq_socket(void *context, int type, int hwm, int64_t bytes_max, void **out,
-                           tqi_err_t *err)
+tq_status_t tqi_zmq_socket(void *context, int type, int send_hwm, int receive_hwm,
+                           int64_t bytes_max, void **out, tqi_err_t *err)
 {
     void *socket = zmq_socket(context, type);
     if (!socket)
@@ -110,8 +110,8 @@ tq_status_t tqi_zmq_socket(void *context, int type, int hwm, int64_t bytes_max, 
                         "libzmq: no socket: %s; raise the limit of open files (ulimit -n)",
                         zmq_strerror(errno));
     set_int(socket, ZMQ_LINGER, 0);
-    set_int(socket, ZMQ_SNDHWM, hwm);
-    set_int(socket, ZMQ_RCVHWM, hwm);
+    set_int(socket, ZMQ_SNDHWM, send_hwm);
+    set_int(socket, ZMQ_RCVHWM, receive_hwm);
     set_int(socket, ZMQ_BACKLOG, BACKLOG);
     set_int(socket, ZMQ_IPV6, 1);
     /* A connection that breaks stays broken: libzmq would otherwise deliver what was queued to

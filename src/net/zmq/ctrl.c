@@ -10,6 +10,7 @@
  */
 #include <errno.h>
 #include <inttypes.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,14 +26,17 @@
 #include "net/zmq/zmq_ctrl.h"
 #include "sys/log.h"
 
-/* Above the window of 1,024 outstanding requests, so that a full pipe is rare; not infinite, so
- * that a peer that does not read can't fill our memory. */
-#define HWM 4096
+/* libzmq counts messages, we count bytes: what it holds for a peer is bounded by LENT_BYTES_MAX, so
+ * its own mark on the sending side only has to be above the window of 1,024 requests. On the
+ * receiving side, a peer that we do not read from can make it hold so many messages. */
+#define SEND_HWM 4096
+#define RECEIVE_HWM 64
+#define LENT_BYTES_MAX (4u << 20)
 #define BYTES_MAX ((int64_t)TQ_MESSAGE_BYTES_MAX + 65536)
 #define QUEUE_BYTES_MAX (16u << 20) /* net/ctrl.h */
 #define TURN_MESSAGES 256           /* received from one socket before the others get a turn */
 #define TURN_BYTES (256u << 10)     /* sent to one blocked peer before the others get a turn */
-#define RETRY_NS UINT64_C(1000000)  /* a ROUTER's full peer gives no sign when it has room */
+#define RETRY_NS UINT64_C(1000000)  /* nothing tells when libzmq has room again */
 #define PEERS_MAX 65536             /* of one ROUTER */
 
 typedef struct zmq_ctrl zmq_ctrl_t;
@@ -44,6 +48,18 @@ typedef struct sock {
     tqi_map_str_t by_id;    /* ROUTER: routing id -> peer */
     struct peer *dialled;   /* DEALER */
 } sock_t;
+
+/* How many bytes libzmq holds for a peer; its threads count down, also after the peer is gone. */
+typedef struct lent {
+    atomic_uint refs;
+    atomic_size_t bytes;
+} lent_t;
+
+/* A frame that libzmq has. */
+typedef struct lent_frame {
+    tqi_buf_t frame;
+    lent_t *lent;
+} lent_frame_t;
 
 typedef struct queued {
     tqi_node_t node;
@@ -58,6 +74,7 @@ typedef struct peer {
     bool is_connected; /* DEALER: the handshake is over */
     tqi_list_t queue;  /* of queued_t */
     size_t queue_bytes;
+    lent_t *lent;
     tqi_node_t blocked; /* in self->blocked while the queue is not empty */
 } peer_t;
 
@@ -102,7 +119,8 @@ static tq_status_t sock_new(zmq_ctrl_t *self, int type, sock_t **out, tqi_err_t 
         return tqi_fail(err, TQ_E_NO_MEMORY, "no memory for a socket");
     sock->self = self;
     tqi_map_str_init(&sock->by_id, self->env);
-    tq_status_t rc = tqi_zmq_socket(self->context, type, HWM, BYTES_MAX, &socket, err);
+    tq_status_t rc =
+        tqi_zmq_socket(self->context, type, SEND_HWM, RECEIVE_HWM, BYTES_MAX, &socket, err);
     if (rc == TQ_OK)
         rc = tqi_poller_add(&self->poller, &sock->item, socket, err);
     if (rc != TQ_OK) {
@@ -129,28 +147,38 @@ static void queue_drop(peer_t *peer)
         tqi_list_remove(&peer->sock->self->blocked, &peer->blocked);
 }
 
+static void lent_unref(lent_t *lent)
+{
+    if (atomic_fetch_sub_explicit(&lent->refs, 1, memory_order_acq_rel) == 1)
+        free(lent);
+}
+
 static peer_t *peer_new(sock_t *sock, const void *id, size_t id_len)
 {
     zmq_ctrl_t *self = sock->self;
     peer_t *peer = tqi_env_zalloc(self->env, sizeof *peer);
-    if (!peer)
-        return NULL;
+    lent_t *lent = calloc(1, sizeof *lent);
+    if (!peer || !lent)
+        goto no_memory;
+    atomic_init(&lent->refs, 1);
+    peer->lent = lent;
     peer->handle = ++self->peer_last;
     peer->sock = sock;
     peer->id_len = id_len;
     if (id_len > 0)
         memcpy(peer->id, id, id_len);
     tqi_list_init(&peer->queue);
-    if (tqi_map_u64_put(&self->peers, peer->handle, peer, NULL) != TQ_OK) {
-        tqi_env_free(self->env, peer, sizeof *peer);
-        return NULL;
-    }
+    if (tqi_map_u64_put(&self->peers, peer->handle, peer, NULL) != TQ_OK)
+        goto no_memory;
     if (id_len > 0 && tqi_map_str_put(&sock->by_id, id, id_len, peer, NULL) != TQ_OK) {
         tqi_map_u64_take(&self->peers, peer->handle);
-        tqi_env_free(self->env, peer, sizeof *peer);
-        return NULL;
+        goto no_memory;
     }
     return peer;
+no_memory:
+    tqi_env_free(self->env, peer, sizeof *peer);
+    free(lent);
+    return NULL;
 }
 
 /* Forgets a peer; a DEALER goes with it. */
@@ -163,6 +191,7 @@ static void peer_free(peer_t *peer)
         tqi_map_str_take(&peer->sock->by_id, peer->id, peer->id_len);
     else
         sock_close(peer->sock);
+    lent_unref(peer->lent);
     tqi_env_free(self->env, peer, sizeof *peer);
 }
 
@@ -181,26 +210,34 @@ static void peer_down(peer_t *peer, const char *why)
 /* libzmq's thread is done with a frame. */
 static void frame_free(void *data, void *hint)
 {
-    tqi_buf_t *frame = hint;
+    lent_frame_t *owned = hint;
     (void)data;
-    tqi_buf_fini(frame);
-    free(frame);
+    atomic_fetch_sub_explicit(&owned->lent->bytes, owned->frame.len, memory_order_relaxed);
+    lent_unref(owned->lent);
+    tqi_buf_fini(&owned->frame);
+    free(owned);
 }
 
 /* Hands one frame to libzmq, which owns it on OK. E_BUSY: no room now. */
 static tq_status_t send_now(peer_t *peer, tqi_buf_t *frame)
 {
     sock_t *sock = peer->sock;
-    tqi_buf_t *owned = malloc(sizeof *owned);
+    lent_t *lent = peer->lent;
+    zmq_msg_t msg;
+    size_t held = atomic_load_explicit(&lent->bytes, memory_order_relaxed);
+    if (held > 0 && held + frame->len > LENT_BYTES_MAX)
+        return TQ_E_BUSY;
+    lent_frame_t *owned = malloc(sizeof *owned);
     if (!owned)
         return TQ_E_NO_MEMORY;
-    *owned = (tqi_buf_t){.env = frame->env};
-    zmq_msg_t msg;
+    *owned = (lent_frame_t){.frame.env = frame->env, .lent = lent};
     if (zmq_msg_init_data(&msg, frame->data, frame->len, frame_free, owned) != 0) {
         free(owned);
         return TQ_E_NO_MEMORY;
     }
-    tqi_buf_take(owned, frame);
+    tqi_buf_take(&owned->frame, frame);
+    atomic_fetch_add_explicit(&lent->refs, 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&lent->bytes, owned->frame.len, memory_order_relaxed);
     tqi_poller_mark(&sock->item);
     if ((peer->id_len == 0 ||
          zmq_send(sock->item.socket, peer->id, peer->id_len, ZMQ_SNDMORE | ZMQ_DONTWAIT) >= 0) &&
@@ -208,8 +245,8 @@ static tq_status_t send_now(peer_t *peer, tqi_buf_t *frame)
         return TQ_OK;
     int why = errno;
     /* Closing the message would free the frame: take it back first. */
-    tqi_buf_take(frame, owned);
-    owned->env = frame->env;
+    atomic_fetch_sub_explicit(&lent->bytes, owned->frame.len, memory_order_relaxed);
+    tqi_buf_take(frame, &owned->frame);
     zmq_msg_close(&msg);
     return why == EHOSTUNREACH ? TQ_E_UNREACHABLE : TQ_E_BUSY;
 }

@@ -341,7 +341,7 @@ static tq_status_t conn_dial(conn_t *conn, tqi_err_t *err)
     if (conn->item.socket)
         return TQ_OK;
     tq_status_t rc =
-        tqi_zmq_socket(self->context, ZMQ_DEALER, HWM, 2 * TQI_STREAM_CHUNK, &socket, err);
+        tqi_zmq_socket(self->context, ZMQ_DEALER, HWM, HWM, 2 * TQI_STREAM_CHUNK, &socket, err);
     if (rc == TQ_OK)
         rc = tqi_poller_add(&self->poller, &conn->item, socket, err);
     if (rc == TQ_OK)

@@ -515,7 +515,8 @@ tq_status_t tqi_zmq_payload_unit_new(const tqi_env_t *env, const char *address,
     if (rc == TQ_OK && address) {
         rc = tqi_zmq_context_acquire(&self->context, err);
         if (rc == TQ_OK)
-            rc = tqi_zmq_socket(self->context, ZMQ_ROUTER, HWM, 2 * TQI_STREAM_CHUNK, &socket, err);
+            rc = tqi_zmq_socket(self->context, ZMQ_ROUTER, HWM, HWM, 2 * TQI_STREAM_CHUNK, &socket,
+                                err);
         if (rc == TQ_OK)
             rc = tqi_poller_add(&self->poller, &self->item, socket, err);
         if (rc == TQ_OK)

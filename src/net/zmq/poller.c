@@ -61,7 +61,7 @@ tq_status_t tqi_poller_monitor(tqi_poller_item_t *item, void *context, tqi_err_t
                  ZMQ_EVENT_CLOSED | ZMQ_EVENT_DISCONNECTED;
     if (zmq_socket_monitor(item->socket, name, events) != 0)
         return tqi_fail(err, TQ_E_SYSTEM, "libzmq: no monitor: %s", zmq_strerror(errno));
-    tq_status_t rc = tqi_zmq_socket(context, ZMQ_PAIR, 0, -1, &item->monitor, err);
+    tq_status_t rc = tqi_zmq_socket(context, ZMQ_PAIR, 0, 0, -1, &item->monitor, err);
     if (rc == TQ_OK && zmq_connect(item->monitor, name) != 0)
         rc = tqi_fail(err, TQ_E_SYSTEM, "libzmq: no monitor: %s", zmq_strerror(errno));
     return rc == TQ_OK ? watch(item, item->monitor, err) : rc;
