@@ -410,11 +410,15 @@ static tq_status_t check_cells(tqi_objects_t *objs, const tqi_prepare_t *req, tq
                 cell_publish(objs, leaf, cell);
                 continue;
             }
+            bool is_own = run_of(objs, *cell)->put_id == req->put_id;
+
+            if (is_own && tqi_ref_state(*cell) == TQI_CELL_STAGED)
+                continue; /* COMMIT replaces it */
             blame_row(blame, row);
             blame->field = name;
-            if (run_of(objs, *cell)->put_id == req->put_id)
+            if (is_own)
                 return tqi_fail(err, TQ_E_DUPLICATE,
-                                "row %" PRIu64 ", field '%.*s': this put has prepared it before",
+                                "row %" PRIu64 ", field '%.*s': this put is writing it already",
                                 row, name_len(name), (const char *)name.data);
             return tqi_fail(err, TQ_E_BUSY,
                             "row %" PRIu64 ", field '%.*s' is being written by another put", row,
@@ -543,7 +547,7 @@ static tq_status_t batch_claim(tqi_objects_t *objs, tqi_batch_t *batch, tqi_blam
             if (*cell == 0) {
                 cell_set(objs, leaf, cell, tqi_ref(TQI_CELL_CLAIMED, batch->runs[f]->slot, i));
                 batch->pending_cnt++;
-            } else if (is_pending(*cell)) {
+            } else if (is_pending(*cell) && run_of(objs, *cell)->batch == batch) {
                 blame_row(blame, batch->rows[i]);
                 return tqi_fail(err, TQ_E_DUPLICATE,
                                 "row %" PRIu64 ", field '%.128s' is named twice", batch->rows[i],
@@ -637,9 +641,16 @@ tq_status_t tqi_objects_commit(tqi_objects_t *objs, tqi_batch_t *batch, tqi_blam
                 cell_set(objs, leaf, cell, tqi_ref(TQI_CELL_STAGED, slot, i));
                 continue;
             }
-            /* It was published at PREPARE, and only death takes that away. */
-            tqi_assert(tqi_ref_state(old) == TQI_CELL_PUBLISHED);
-            cell_set(objs, leaf, cell, tqi_ref(TQI_CELL_PUBLISHED, slot, i));
+            /* It was published at PREPARE, or staged by this put's earlier attempt; only death, and
+             * the end of the put with this batch, takes that away. */
+            tqi_assert(old && run_of(objs, old)->batch != batch);
+            if (is_pending(old)) {
+                tqi_assert(tqi_ref_state(old) == TQI_CELL_STAGED);
+                cell_set(objs, leaf, cell, tqi_ref(TQI_CELL_STAGED, slot, i));
+                batch->pending_cnt++;
+            } else {
+                cell_set(objs, leaf, cell, tqi_ref(TQI_CELL_PUBLISHED, slot, i));
+            }
             dropper_add(&drop, old);
         }
     }
@@ -1071,16 +1082,6 @@ void tqi_objects_stat(const tqi_objects_t *objs, tqi_objects_stat_t *out)
         .fields_cnt = tqi_map_str_count(&objs->cells.fields),
         .blocks_cnt = tqi_map_u64_count(&objs->cells.blocks),
     };
-}
-
-void tqi_objects_hold(tqi_objects_t *objs)
-{
-    tqi_segments_hold(objs->segs);
-}
-
-void tqi_objects_unhold(tqi_objects_t *objs)
-{
-    tqi_segments_unhold(objs->segs);
 }
 
 /* ---- checks ----------------------------------------------------------------------------------- */

@@ -89,12 +89,13 @@ typedef struct tqi_prepare {
     uint64_t fused_bytes;
 } tqi_prepare_t;
 
-/* Takes extents and claims cells; all or nothing.
+/* Takes extents and claims cells; all or nothing. What the same put has staged in a cell before (an
+ * attempt whose answer it did not wait for) is replaced by COMMIT.
  *   E_FULL      no space now (figures in the text)      } the same call may
  *   E_BUSY      another put claimed or staged a cell    } succeed later
  *   E_TOO_LARGE more than the capacity, or over a limit
  *   E_ROW_GONE  rows that are dead (blame)
- *   E_DUPLICATE a row twice, or a cell that this put prepared before
+ *   E_DUPLICATE a row twice, or a cell that this put is writing already
  *   E_DENIED    the put is another session's
  *   E_INVALID, E_MALFORMED, E_NO_MEMORY, E_SYSTEM. */
 tq_status_t tqi_objects_prepare(tqi_objects_t *objs, const tqi_prepare_t *req, tqi_batch_t **out,
@@ -179,10 +180,6 @@ typedef struct tqi_objects_stat {
     uint64_t blocks_cnt;
 } tqi_objects_stat_t;
 void tqi_objects_stat(const tqi_objects_t *objs, tqi_objects_stat_t *out);
-
-/* While held no segment is closed (core/segment.h). */
-void tqi_objects_hold(tqi_objects_t *objs);
-void tqi_objects_unhold(tqi_objects_t *objs);
 
 /* Walks everything: extents make up what is used, each granule once; references, runs, pins and
  * counts agree. E_BUG with the sentence, E_NO_MEMORY. */

@@ -38,7 +38,6 @@ struct tqi_segments {
     uint64_t segment_bytes;
     uint64_t idle_bytes_max;
     uint32_t id_next;
-    uint32_t holds;
     tqi_segments_stat_t stat;
     TQI_VEC(tqi_segment_t *) vec; /* in the order of opening */
 };
@@ -319,35 +318,15 @@ void tqi_segments_give(tqi_segments_t *segs, tqi_span_t span)
             segs->stat.idle_bytes += TQI_CHUNK_BYTES;
     if (segs->stat.idle_bytes <= segs->idle_bytes_max)
         return;
-    if (seg->used_cnt > 0)
-        segment_punch(segs, seg, chunk_lo, chunk_hi);
-    else if (segs->holds == 0)
+    if (seg->used_cnt == 0)
         segment_close(segs, seg);
     else
-        segment_punch(segs, seg, 0, chunks_cnt(seg)); /* closed by the last unhold */
+        segment_punch(segs, seg, chunk_lo, chunk_hi);
 }
 
 uint32_t tqi_segments_id_next(const tqi_segments_t *segs)
 {
     return segs->id_next;
-}
-
-void tqi_segments_hold(tqi_segments_t *segs)
-{
-    segs->holds++;
-}
-
-void tqi_segments_unhold(tqi_segments_t *segs)
-{
-    tqi_assert(segs->holds > 0);
-    if (--segs->holds > 0)
-        return;
-    for (size_t i = segs->vec.len; i-- > 0;) {
-        tqi_segment_t *seg = segs->vec.at[i];
-
-        if (seg->used_cnt == 0 && tqi_words_count(seg->touched, touched_words(seg)) == 0)
-            segment_close(segs, seg);
-    }
 }
 
 uint32_t tqi_segment_id(const tqi_segment_t *segment)

@@ -71,11 +71,6 @@ tq_status_t tqi_segments_take(tqi_segments_t *segs, uint64_t bytes, tqi_span_t *
  * closed by this. */
 void tqi_segments_give(tqi_segments_t *segs, tqi_span_t span);
 
-/* While held, no segment is closed, so that a stray read of memory that was given back finds a
- * mapping (it finds zeros or another's bytes, and is told so by RELEASE). Counted. */
-void tqi_segments_hold(tqi_segments_t *segs);
-void tqi_segments_unhold(tqi_segments_t *segs);
-
 uint32_t tqi_segment_id(const tqi_segment_t *segment);
 /* Address of a span's first byte. */
 void *tqi_span_data(tqi_span_t span);

@@ -36,7 +36,7 @@ typedef enum tqi_transfer_kind {
     X(BROKEN, "the port gave up before COMMIT, which will be told")                                \
     X(COMMITTED, "COMMIT is there, the port is not done")                                          \
     X(DROPPING, "given up, the port still holds the memory")                                       \
-    X(HELD, "given up, a thread of the client may still touch the memory")                         \
+    X(HELD, "given up, a thread of the client may still write to the memory")                      \
     X(DONE, "over: nothing of it remains")
 
 typedef enum tqi_transfer_state {
@@ -131,11 +131,8 @@ typedef enum tqi_transfer_event {
     X(GET_DIRECT, PARKED, GRANT, OPEN)                                                             \
     X(GET_DIRECT, OPEN, RELEASE, DONE)                                                             \
     X(GET_DIRECT, OPEN, CANCEL, DONE)                                                              \
-    X(GET_DIRECT, OPEN, EXPIRE, HELD)                                                              \
-    X(GET_DIRECT, OPEN, END, DONE)                                                                 \
-    X(GET_DIRECT, HELD, RELEASE, DONE)                                                             \
-    X(GET_DIRECT, HELD, CANCEL, DONE)                                                              \
-    X(GET_DIRECT, HELD, END, DONE)
+    X(GET_DIRECT, OPEN, EXPIRE, DONE)                                                              \
+    X(GET_DIRECT, OPEN, END, DONE)
 
 typedef enum tqi_transfer_phase {
     TQI_PHASE_BEFORE,

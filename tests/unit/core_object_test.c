@@ -324,6 +324,42 @@ static void a_cell_that_another_put_is_writing_is_busy(void **state)
     teardown(&f);
 }
 
+static void a_put_that_begins_again_replaces_what_it_staged(void **state)
+{
+    fixture_t f;
+    (void)state;
+    setup(&f);
+    request_t first = simple(1, 0, 4, 0, 100);
+    request_t second = simple(1, 2, 4, 0, 1000);
+    assert_int_equal(prepare(&f, &first, false, NULL, NULL), TQ_OK);
+    assert_int_equal(commit(&f, &first), TQ_OK);
+    assert_int_equal(prepare(&f, &second, false, NULL, NULL), TQ_OK);
+    check(&f);
+    assert_int_equal(commit(&f, &second), TQ_OK);
+    assert_int_equal(stat_of(&f).staged_cnt, 6);
+    check(&f);
+    tqi_objects_confirm(f.objs, 1);
+    tqi_view_t view;
+    tqi_view_init(&view, &f.env.env);
+    assert_int_equal(read_one(&f, 1, 0, false, &view, NULL), TQ_OK);
+    assert_int_equal(view.bytes, 100);
+    assert_int_equal(read_one(&f, 2, 0, false, &view, NULL), TQ_OK);
+    assert_int_equal(view.bytes, 1000);
+    tqi_view_fini(&view);
+    check(&f);
+    /* Given up before its COMMIT, the second attempt leaves the first as it was. */
+    request_t third = simple(2, 10, 4, 0, 100);
+    assert_int_equal(prepare(&f, &third, false, NULL, NULL), TQ_OK);
+    assert_int_equal(commit(&f, &third), TQ_OK);
+    assert_int_equal(prepare(&f, &third, false, NULL, NULL), TQ_OK);
+    tqi_objects_cancel(f.objs, third.batch);
+    check(&f);
+    tqi_objects_abort(f.objs, 2, 1);
+    assert_int_equal(stat_of(&f).staged_cnt, 0);
+    check(&f);
+    teardown(&f);
+}
+
 static void clearing_one_row_gives_its_bytes_back(void **state)
 {
     fixture_t f;
@@ -903,6 +939,7 @@ int main(void)
         cmocka_unit_test(a_staged_object_is_read_only_once_published),
         cmocka_unit_test(overwriting_a_published_cell_takes_effect_at_commit),
         cmocka_unit_test(a_cell_that_another_put_is_writing_is_busy),
+        cmocka_unit_test(a_put_that_begins_again_replaces_what_it_staged),
         cmocka_unit_test(clearing_one_row_gives_its_bytes_back),
         cmocka_unit_test(rows_that_share_a_granule_give_it_back_together),
         cmocka_unit_test(rows_without_bytes_keep_no_granule),

@@ -236,21 +236,6 @@ static void beyond_the_budget_memory_goes_back_to_the_system(void **state)
     teardown(&f);
 }
 
-static void a_held_segment_is_punched_now_and_closed_later(void **state)
-{
-    fixture_t f;
-    (void)state;
-    setup(&f, 0);
-    tqi_segments_hold(f.segs);
-    tqi_span_t a = take(&f, 2 * SEGMENT);
-    give(&f, a);
-    assert_int_equal(f.model.punched_bytes, 2 * SEGMENT);
-    assert_int_equal(f.model.closed_cnt, 0);
-    tqi_segments_unhold(f.segs);
-    assert_int_equal(f.model.closed_cnt, 1);
-    teardown(&f);
-}
-
 static void a_segment_that_cannot_be_opened_is_an_error_and_nothing_else(void **state)
 {
     fixture_t f;
@@ -296,7 +281,6 @@ int main(void)
         cmocka_unit_test(memory_that_was_used_before_is_used_again),
         cmocka_unit_test(small_extents_stay_out_of_large_segments),
         cmocka_unit_test(beyond_the_budget_memory_goes_back_to_the_system),
-        cmocka_unit_test(a_held_segment_is_punched_now_and_closed_later),
         cmocka_unit_test(a_segment_that_cannot_be_opened_is_an_error_and_nothing_else),
         cmocka_unit_test(a_check_finds_what_is_taken_twice_or_by_nobody),
     };

@@ -161,7 +161,6 @@ static void answer_owed(tqi_unit_t *unit, transfer_t *t, tqi_transfer_event_t ev
 
 void transfer_event(tqi_unit_t *unit, transfer_t *t, tqi_transfer_event_t event, uint64_t now_ns)
 {
-    tqi_transfer_state_t from = t->core.state;
     bool is_legal = tqi_transfer_apply(&t->core, event);
 
     tqi_assert(is_legal);
@@ -189,15 +188,11 @@ void transfer_event(tqi_unit_t *unit, transfer_t *t, tqi_transfer_event_t event,
         unit->payload->drop(unit->payload, key_of(t));
         return;
     case TQI_TRANSFER_HELD:
-        tqi_heap_remove(&unit->timers, &t->core.timer);
         let_go(unit, t);
-        if (is_get(t))
-            tqi_objects_hold(unit->objs);
+        tqi_heap_remove(&unit->timers, &t->core.timer);
         return;
     case TQI_TRANSFER_DONE:
         let_go(unit, t);
-        if (from == TQI_TRANSFER_HELD && is_get(t))
-            tqi_objects_unhold(unit->objs);
         answer_owed(unit, t, event);
         transfer_free(unit, t);
         return;

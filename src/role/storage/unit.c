@@ -329,9 +329,8 @@ static tq_status_t check_transfer(const transfer_t *t, uint64_t *pins, tqi_err_t
     bool is_put = t->core.kind <= TQI_PUT_DIRECT;
     bool has_batch =
         is_put && t->core.state != TQI_TRANSFER_PARKED && t->core.state != TQI_TRANSFER_BROKEN;
-    bool has_pins = !is_put && t->core.state != TQI_TRANSFER_HELD;
 
-    if ((t->batch != NULL) != has_batch || t->view.is_pinned != has_pins ||
+    if ((t->batch != NULL) != has_batch || t->view.is_pinned != !is_put ||
         tqi_node_is_linked(&t->node) != (t->core.state == TQI_TRANSFER_PARKED))
         return tqi_fail(err, TQ_E_BUG, "transfer %" PRIu64 " (%s, %s) holds what it should not",
                         t->core.id, tqi_transfer_kind_name(t->core.kind),
@@ -341,7 +340,7 @@ static tq_status_t check_transfer(const transfer_t *t, uint64_t *pins, tqi_err_t
                                                        t->core.state == TQI_TRANSFER_HELD)))
         return tqi_fail(err, TQ_E_BUG, "transfer %" PRIu64 ": its batch is in another state",
                         t->core.id);
-    for (size_t i = 0; has_pins && i < t->view.ranges.len; i++)
+    for (size_t i = 0; i < t->view.ranges.len; i++)
         *pins += t->view.ranges.at[i].cnt;
     return TQ_OK;
 }
