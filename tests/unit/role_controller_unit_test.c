@@ -1,0 +1,379 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Clears and the units that they wait for; units that are lost, return, or are born again. */
+#include "role_controller.h"
+
+static void setup(world_t *w, caller_t *c, store_unit_t *u)
+{
+    world_init(w, NULL);
+    unit_register(u, w, 100, 7, "inproc://u1");
+    caller_hello(c, w, 1);
+}
+
+/* Time passes while the client and some units are heard. */
+static void pass_alive(world_t *w, caller_t *c, store_unit_t *u, uint64_t ms)
+{
+    for (uint64_t at = 0; at < ms; at += 1000) {
+        world_pass(w, ms - at < 1000 ? ms - at : 1000);
+        caller_ack(c, c->ack);
+        if (u)
+            unit_obey_all(u);
+        for (size_t i = w->frames_cnt; i > 0; i--)
+            if (w->frames[i - 1].env.kind == (TQI_KIND_Ping | TQI_KIND_REPLY))
+                world_drop(w, i - 1);
+    }
+}
+
+static uint64_t clear_took(caller_t *c, uint64_t seq)
+{
+    tqi_msg_Clear_R_t reply = {0};
+    tqi_buf_t frame;
+
+    assert_int_equal(caller_take(c, seq, TQI_KIND_Clear, &reply, &frame), TQ_OK);
+    tqi_buf_fini(&frame);
+    return reply.rows_cnt;
+}
+
+static void clear_of_a_silent_unit_keeps_the_rows_clearing_and_the_same_call_joins(void **state)
+{
+    world_t w;
+    caller_t c = {0};
+    store_unit_t u = {0};
+    uint64_t rows[3], fresh[3];
+
+    (void)state;
+    setup(&w, &c, &u);
+    put_rows(&c, "p", 3, strs("a"), rows);
+    c.budget_ms = 2000;
+    uint64_t seq = clear_send(&c, "p", rows, 3);
+    pass_alive(&w, &c, NULL, 2000);
+    tqi_msg_Clear_R_t reply;
+    tqi_buf_t frame;
+    assert_int_equal(caller_take(&c, seq, TQI_KIND_Clear, &reply, &frame), TQ_E_TIMEOUT);
+    assert_non_null(strstr(c.err.text, "inproc://u1"));
+    tqi_buf_fini(&frame);
+    uint64_t again = clear_send(&c, "p", rows, 3);
+    assert_false(caller_has(&c, again, TQI_KIND_Clear));
+    /* Indexes are never used twice: new rows are others. */
+    put_begin_rows(&c, "p", 3, fresh);
+    assert_true(fresh[0] > rows[2]);
+    unit_obey_all(&u);
+    assert_int_equal(clear_took(&c, again), 3);
+    assert_int_equal(clear_took(&c, clear_send(&c, "p", rows, 3)), 0);
+    world_fini(&w);
+}
+
+static void a_lost_unit_lets_clears_finish_and_learns_of_them_before_its_rows_return(void **state)
+{
+    world_t w;
+    caller_t c = {0};
+    store_unit_t u = {0};
+    uint64_t rows[4], got[4];
+    tqi_msg_Unlink_t unlink;
+
+    (void)state;
+    setup(&w, &c, &u);
+    put_rows(&c, "p", 4, strs("a"), rows);
+    unit_obey_all(&u);
+    uint64_t seq = clear_send(&c, "p", rows, 1); /* sent, never answered */
+    pass_alive(&w, &c, NULL, 9000);
+    assert_false(caller_has(&c, seq, TQI_KIND_Clear));
+    pass_alive(&w, &c, NULL, 2000);
+    assert_int_equal(clear_took(&c, seq), 1);
+    /* Its rows are out of the ready sets. */
+    c.budget_ms = 100;
+    uint64_t waiting = fetch_send(&c, "p", "t", 1, strs("a"));
+    pass_alive(&w, &c, NULL, 100);
+    assert_int_equal(fetch_take(&c, waiting, got, 4), UINT32_MAX);
+    assert_non_null(strstr(c.err.text, "3 are on lost storage units"));
+    assert_int_equal(clear_took(&c, clear_send(&c, "p", rows + 1, 1)), 1);
+
+    c.budget_ms = 200000;
+    waiting = fetch_send(&c, "p", "t", 2, strs("a"));
+    world_drop_all(&w);
+    unit_register(&u, &w, 101, 7, "inproc://u1");
+    assert_false(caller_has(&c, waiting, TQI_KIND_Fetch));
+    world_frame_t *f = world_find(&w, u.peer, TQI_KIND_Unlink, 0);
+    assert_non_null(f);
+    assert_int_equal(tqi_msg_decode(&f->env, TQI_KIND_Unlink, &unlink, NULL), TQ_OK);
+    assert_int_equal(tqi_u64s_at(unlink.lo, 0), rows[1]);
+    unit_obey(&u, TQI_KIND_Unlink);
+    assert_false(caller_has(&c, waiting, TQI_KIND_Fetch));
+    /* The UNLINK and the CONFIRM that were under way are open still: PING says so, and they are
+     * asked for again. */
+    f = world_find(&w, u.peer, TQI_KIND_Ping, 0);
+    assert_non_null(f);
+    assert_int_equal(f->env.open_cnt, 2);
+    uint64_t open[2] = {tqi_load_le64(f->env.open), tqi_load_le64(f->env.open + 8)};
+    unit_answer(&u, TQI_KIND_Ping, 0, &(tqi_msg_Ping_R_t){.resend = tqi_u64s(open, 2)});
+    assert_false(caller_has(&c, waiting, TQI_KIND_Fetch));
+    unit_obey_all(&u);
+    assert_int_equal(fetch_take(&c, waiting, got, 4), 2);
+    assert_int_equal(got[0], rows[2]);
+    world_fini(&w);
+}
+
+static void a_unit_in_a_new_life_has_lost_its_cells(void **state)
+{
+    world_t w;
+    caller_t c = {0};
+    store_unit_t u = {0};
+    uint64_t rows[4], got[4];
+    tqi_msg_Stat_R_t stat;
+    tqi_buf_t frame;
+
+    (void)state;
+    setup(&w, &c, &u);
+    put_rows(&c, "p", 4, strs("a", "b"), rows);
+    uint64_t begun = put_begin_rows(&c, "p", 1, got);
+    uint64_t clearing = clear_send(&c, "p", rows, 1);
+    world_drop_all(&w);
+    unit_register(&u, &w, 102, 8, "inproc://u1");
+    assert_int_equal(u.id, 1);
+    assert_int_equal(clear_took(&c, clearing), 1);
+    /* A put whose bytes went with the old life is refused whole. */
+    assert_int_equal(put_publish(&c, "p", begun, got, 1, strs("a")), TQ_E_UNIT_LOST);
+    assert_int_equal(call(&c, Stat, &stat, &frame, .unused_ = 0), TQ_OK);
+    char json[16384];
+    snprintf(json, sizeof json, "%.*s", (int)stat.json.len, (const char *)stat.json.data);
+    assert_non_null(strstr(json, "\"cells_lost\":6"));
+    tqi_buf_fini(&frame);
+    /* The rows are there and can be written again. */
+    tqi_msg_Resolve_R_t resolved;
+    assert_int_equal(call(&c, Resolve, &resolved, &frame, .partition = tqi_str("p"),
+                          .rows = tqi_u64s(rows + 1, 3), .fields = strs("a"), .is_put = true),
+                     TQ_OK);
+    uint64_t put_id = resolved.put_id;
+    tqi_buf_fini(&frame);
+    assert_int_equal(put_publish(&c, "p", put_id, rows + 1, 3, strs("a")), TQ_OK);
+    uint64_t seq = fetch_send(&c, "p", "t", 3, strs("a"));
+    assert_int_equal(fetch_take(&c, seq, got, 4), 3);
+    world_fini(&w);
+}
+
+static void orders_are_kept_until_they_are_answered(void **state)
+{
+    world_t w;
+    caller_t c = {0};
+    store_unit_t u = {0};
+    uint64_t rows[1];
+
+    (void)state;
+    setup(&w, &c, &u);
+    put_rows(&c, "p", 1, strs("a"), rows);
+    unit_obey_all(&u);
+    w.deaf = u.peer;
+    world_pass(&w, 100); /* CONFIRM is lost */
+    w.deaf = 0;
+    world_pass(&w, 900);
+    world_frame_t *f = world_find(&w, u.peer, TQI_KIND_Ping, 0);
+    assert_non_null(f);
+    assert_int_equal(f->env.open_cnt, 1);
+    uint64_t open = tqi_load_le64(f->env.open);
+    unit_answer(&u, TQI_KIND_Ping, 0, &(tqi_msg_Ping_R_t){.resend = tqi_u64s(&open, 1)});
+    assert_non_null(world_find(&w, u.peer, TQI_KIND_Confirm, open));
+    unit_obey_all(&u);
+    world_fini(&w);
+}
+
+static void a_cleared_partition_is_gone_at_once_and_its_name_is_free(void **state)
+{
+    world_t w;
+    caller_t c = {0};
+    store_unit_t u = {0};
+    uint64_t rows[3], fresh[2], got[4];
+    tqi_msg_List_R_t list;
+    tqi_buf_t frame;
+
+    (void)state;
+    setup(&w, &c, &u);
+    put_rows(&c, "p", 3, strs("a"), rows);
+    uint64_t waiting = fetch_send(&c, "p", "t", 4, strs("a"));
+    uint64_t seq = caller_send(&c, TQI_KIND_Clear,
+                               &(tqi_msg_Clear_t){.partition = tqi_str("p"), .is_all = true});
+    world_settle(&w);
+    assert_false(caller_has(&c, seq, TQI_KIND_Clear));
+    assert_int_equal(call(&c, List, &list, &frame, .partition = tqi_str("p")), TQ_OK);
+    assert_false(list.is_known);
+    tqi_buf_fini(&frame);
+    /* The same call joins, by name. */
+    uint64_t again = caller_send(&c, TQI_KIND_Clear,
+                                 &(tqi_msg_Clear_t){.partition = tqi_str("p"), .is_all = true});
+    world_settle(&w);
+    assert_false(caller_has(&c, again, TQI_KIND_Clear));
+    /* Who waited waits on, for the partition that comes. */
+    put_rows(&c, "p", 2, strs("a"), fresh);
+    assert_true(fresh[0] > rows[2]);
+    assert_false(caller_has(&c, waiting, TQI_KIND_Fetch));
+    unit_obey_all(&u);
+    assert_int_equal(clear_took(&c, seq), 3);
+    assert_int_equal(clear_took(&c, again), 3);
+    put_rows(&c, "p", 2, strs("a"), rows);
+    assert_int_equal(fetch_take(&c, waiting, got, 4), 4);
+    world_fini(&w);
+}
+
+static void a_key_is_free_at_once_and_clearing_it_again_joins(void **state)
+{
+    world_t w;
+    caller_t c = {0};
+    store_unit_t u = {0};
+    tqi_msg_Resolve_R_t resolved;
+    tqi_buf_t frame;
+    uint64_t row, other;
+
+    (void)state;
+    setup(&w, &c, &u);
+    assert_int_equal(call(&c, Resolve, &resolved, &frame, .partition = tqi_str("p"),
+                          .keys = strs("k"), .fields = strs("a"), .is_create = true,
+                          .is_put = true),
+                     TQ_OK);
+    row = tqi_u64s_at(resolved.rows, 0);
+    uint64_t put_id = resolved.put_id;
+    tqi_buf_fini(&frame);
+    assert_int_equal(put_publish(&c, "p", put_id, &row, 1, strs("a")), TQ_OK);
+    uint64_t first = caller_send(&c, TQI_KIND_Clear,
+                                 &(tqi_msg_Clear_t){.partition = tqi_str("p"), .keys = strs("k")});
+    uint64_t second = caller_send(&c, TQI_KIND_Clear,
+                                  &(tqi_msg_Clear_t){.partition = tqi_str("p"), .keys = strs("k")});
+    world_settle(&w);
+    assert_false(caller_has(&c, second, TQI_KIND_Clear));
+    assert_int_equal(call(&c, Resolve, &resolved, &frame, .partition = tqi_str("p"),
+                          .keys = strs("k"), .is_create = true),
+                     TQ_OK);
+    other = tqi_u64s_at(resolved.rows, 0);
+    tqi_buf_fini(&frame);
+    assert_true(other != row);
+    unit_obey_all(&u);
+    assert_int_equal(clear_took(&c, first), 1);
+    assert_int_equal(clear_took(&c, second), 1);
+    assert_int_equal(
+        call(&c, Resolve, &resolved, &frame, .partition = tqi_str("p"), .keys = strs("k", "x")),
+        TQ_OK);
+    assert_int_equal(tqi_u64s_at(resolved.rows, 0), other);
+    assert_true(tqi_u64s_at(resolved.rows, 1) == TQ_ROW_NONE);
+    tqi_buf_fini(&frame);
+    world_fini(&w);
+}
+
+static void a_publish_into_cleared_rows_applies_nothing(void **state)
+{
+    world_t w;
+    caller_t c = {0};
+    store_unit_t u = {0};
+    uint64_t rows[4];
+    tqi_msg_Status_R_t status;
+    tqi_buf_t frame;
+
+    (void)state;
+    setup(&w, &c, &u);
+    uint64_t put_id = put_begin_rows(&c, "p", 4, rows);
+    clear_send(&c, "p", rows + 2, 1);
+    assert_int_equal(put_publish(&c, "p", put_id, rows, 4, strs("a")), TQ_E_ROW_GONE);
+    assert_int_equal(call(&c, Status, &status, &frame, .partition = tqi_str("p"),
+                          .what = TQ_STATUS_PRODUCTION, .fields = strs("a")),
+                     TQ_OK);
+    assert_false(status.is_known); /* the field was never written */
+    tqi_buf_fini(&frame);
+    unit_obey_all(&u);
+    /* What only that put had made is gone. */
+    assert_int_equal(clear_took(&c, clear_send(&c, "p", rows, 4)), 0);
+    assert_int_equal(put_publish(&c, "p", put_id, rows, 1, strs("a")), TQ_E_INVALID);
+    world_fini(&w);
+}
+
+static void rows_of_several_units_are_unlinked_at_each(void **state)
+{
+    world_t w;
+    caller_t c = {0};
+    store_unit_t u = {0}, v = {0};
+    uint64_t rows[4];
+
+    (void)state;
+    setup(&w, &c, &u);
+    unit_register(&v, &w, 200, 9, "inproc://u2");
+    assert_int_equal(v.id, 2);
+    put_rows(&c, "p", 1, strs("a"), rows);
+    put_rows(&c, "p", 1, strs("a"), rows + 1);
+    uint64_t seq = clear_send(&c, "p", rows, 2);
+    assert_int_equal(unit_obey(&u, TQI_KIND_Unlink), 1);
+    assert_false(caller_has(&c, seq, TQI_KIND_Clear));
+    assert_int_equal(unit_obey(&v, TQI_KIND_Unlink), 1);
+    assert_int_equal(clear_took(&c, seq), 2);
+    world_fini(&w);
+}
+
+static void a_put_without_any_unit_says_so(void **state)
+{
+    world_t w;
+    caller_t c = {0};
+    tqi_msg_Insert_R_t reply;
+    tqi_buf_t frame;
+
+    (void)state;
+    world_init(&w, NULL);
+    caller_hello(&c, &w, 1);
+    assert_int_equal(call(&c, Insert, &reply, &frame, .partition = tqi_str("p"), .rows_cnt = 2,
+                          .fields = strs("a"), .is_put = true),
+                     TQ_E_FULL);
+    assert_non_null(strstr(c.err.text, "storage unit"));
+    tqi_buf_fini(&frame);
+    /* Reserving rows needs none. */
+    assert_int_equal(call(&c, Insert, &reply, &frame, .partition = tqi_str("p"), .rows_cnt = 2),
+                     TQ_OK);
+    assert_int_equal(tqi_u32s_at(reply.units, 0), 0);
+    tqi_buf_fini(&frame);
+    world_fini(&w);
+}
+
+/* Larger than a slice: other partitions go on in between, and order is kept. */
+static void a_clear_of_a_large_partition_yields(void **state)
+{
+    world_t w;
+    caller_t c = {0};
+    store_unit_t u = {0};
+    tqi_msg_Insert_R_t reply;
+    tqi_msg_List_R_t list;
+    tqi_buf_t frame;
+
+    (void)state;
+    setup(&w, &c, &u);
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(
+            call(&c, Insert, &reply, &frame, .partition = tqi_str("big"), .rows_cnt = 65536),
+            TQ_OK);
+        tqi_buf_fini(&frame);
+    }
+    uint64_t seq = caller_send(&c, TQI_KIND_Clear,
+                               &(tqi_msg_Clear_t){.partition = tqi_str("big"), .is_all = true});
+    uint64_t behind = caller_send(&c, TQI_KIND_Insert,
+                                  &(tqi_msg_Insert_t){.partition = tqi_str("big"), .rows_cnt = 1});
+    caller_send(&c, TQI_KIND_Insert,
+                &(tqi_msg_Insert_t){.partition = tqi_str("small"), .rows_cnt = 1});
+    assert_true(caller_has(&c, c.seq, TQI_KIND_Insert));
+    world_settle(&w);
+    assert_true(caller_has(&c, behind, TQI_KIND_Insert));
+    unit_obey_all(&u);
+    assert_int_equal(clear_took(&c, seq), 3 * 65536);
+    assert_int_equal(call(&c, List, &list, &frame, .partition = tqi_str("big")), TQ_OK);
+    assert_int_equal(list.rows.cnt, 1);
+    tqi_buf_fini(&frame);
+    world_fini(&w);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(clear_of_a_silent_unit_keeps_the_rows_clearing_and_the_same_call_joins),
+        cmocka_unit_test(a_lost_unit_lets_clears_finish_and_learns_of_them_before_its_rows_return),
+        cmocka_unit_test(a_unit_in_a_new_life_has_lost_its_cells),
+        cmocka_unit_test(orders_are_kept_until_they_are_answered),
+        cmocka_unit_test(a_cleared_partition_is_gone_at_once_and_its_name_is_free),
+        cmocka_unit_test(a_key_is_free_at_once_and_clearing_it_again_joins),
+        cmocka_unit_test(a_publish_into_cleared_rows_applies_nothing),
+        cmocka_unit_test(rows_of_several_units_are_unlinked_at_each),
+        cmocka_unit_test(a_put_without_any_unit_says_so),
+        cmocka_unit_test(a_clear_of_a_large_partition_yields),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
