@@ -19,8 +19,7 @@
  * because locks and threads behind it stayed with the parent, and its methods raise E_FORKED.
  */
 #define PY_SSIZE_T_CLEAN
-#define Py_LIMITED_API 0x030B0000
-#include <Python.h>
+#include <Python.h> /* the build defines Py_LIMITED_API as 3.11 */
 
 #include <stdbool.h>
 #include <stdlib.h>
