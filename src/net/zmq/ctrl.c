@@ -445,7 +445,7 @@ static tq_status_t ctrl_connect(tqi_ctrl_t *ctrl, const char *address, tqi_peer_
                                 tqi_err_t *err)
 {
     zmq_ctrl_t *self = self_of(ctrl);
-    sock_t *sock;
+    sock_t *sock = NULL;
     tq_status_t rc = sock_new(self, ZMQ_DEALER, &sock, err);
     if (rc != TQ_OK)
         return rc;
@@ -484,7 +484,7 @@ static tq_status_t zmq_listen(tqi_ctrl_adapter_t *adapter, const char *address,
                               char real[TQI_ADDRESS_MAX], tqi_err_t *err)
 {
     zmq_ctrl_t *self = tqi_container_of(adapter, zmq_ctrl_t, adapter);
-    sock_t *sock;
+    sock_t *sock = NULL;
     tq_status_t rc = sock_new(self, ZMQ_ROUTER, &sock, err);
     if (rc != TQ_OK)
         return rc;
