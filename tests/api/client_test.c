@@ -205,7 +205,7 @@ static void an_address_that_is_none_says_so_at_once(void **state)
 {
     tq_client_t *client;
     tq_error_t err;
-    const char *bad[] = {"nonsense", "http://x", "ipc:///tmp/x#zz"};
+    const char *bad[] = {"nonsense", "udp://x:1", "ipc:///tmp/x#zz"};
 
     (void)state;
     for (int i = 0; i < 3; i++) {

@@ -441,6 +441,114 @@ static void a_lost_session_reads_again_in_the_next_one(void **state)
     rig_fini(&rig);
 }
 
+static void a_unit_that_waits_for_the_controller_is_asked_again(void **state)
+{
+    rig_t rig;
+    tq_row_t rows[] = {10};
+    uint32_t units[] = {1};
+    lens_t lens = {{3}, TQ_ENC_TENSOR};
+    tqi_msg_PrepareGet_t msg;
+
+    (void)state;
+    rig_init(&rig);
+    rig_greet(&rig);
+    rig_submit(&rig, get_op(&rig, rows, 1, "x", 0));
+    answer_resolve(&rig, units, 1);
+    rig_greet_unit(&rig);
+    for (int i = 0; i < 3; i++) {
+        rig_frame_t frame = rig_expect(&rig, TQI_KIND_PrepareGet, &msg);
+        rig_answer(&rig, &frame, TQ_E_UNIT_LOST, NULL);
+        assert_int_equal(rig.frames_cnt, 0);
+        rig_idle(&rig, 100);
+    }
+    answer_prepare(&rig, &lens, 1, "abc");
+    rig_done_with(&rig, TQ_OK);
+    rig_fini(&rig);
+}
+
+static void a_unit_that_refuses_hello_fails_the_get_in_time(void **state)
+{
+    rig_t rig;
+    tq_row_t rows[] = {10};
+    uint32_t units[] = {1};
+    tqi_msg_Ping_t ping;
+    tqi_msg_Ping_R_t pong = {0};
+
+    (void)state;
+    rig_init(&rig);
+    rig_greet(&rig);
+    rig_submit(&rig, get_op(&rig, rows, 1, "x", 0));
+    answer_resolve(&rig, units, 1);
+    for (int i = 0; i < 60 && rig.done_cnt == 0; i++) {
+        while (rig.frames_cnt > 0) {
+            if (rig.frames[0].env.kind == TQI_KIND_Ping) {
+                rig_frame_t frame = rig_expect(&rig, TQI_KIND_Ping, &ping);
+                rig_answer(&rig, &frame, TQ_OK, &pong);
+            } else {
+                rig_frame_t frame = rig_take(&rig, TQI_KIND_Hello);
+                rig_answer(&rig, &frame, TQ_E_UNIT_LOST, NULL);
+            }
+        }
+        rig_idle(&rig, 100);
+    }
+    tqi_op_t *op = rig_done(&rig);
+    assert_int_equal(tqi_op_status(op), TQ_E_UNREACHABLE);
+    assert_non_null(strstr(tqi_op_error(op), "as the test wants"));
+    assert_true(rig.now <= (1000 + 5200) * RIG_MS);
+    tqi_op_free(op);
+    rig_fini(&rig);
+}
+
+static void a_get_survives_every_refused_allocation(void **state)
+{
+    rig_t rig;
+    tq_row_t rows[] = {10, 11, 12};
+    uint32_t units[] = {1, 1, 1};
+    lens_t lens = {{2, 1, 2}, TQ_ENC_TENSOR};
+    uint32_t failures = 0;
+
+    (void)state;
+    for (uint64_t after = 0; after < 40; after++) {
+        tqi_msg_PrepareGet_t msg;
+        tqi_buf_t column, buf;
+        rig_init(&rig);
+        rig_greet(&rig);
+        rig_submit(&rig, get_op(&rig, rows, 3, "x", 0));
+        answer_resolve(&rig, units, 3);
+        rig_greet_unit(&rig);
+        rig_frame_t frame = rig_expect(&rig, TQI_KIND_PrepareGet, &msg);
+        tqi_buf_init(&column, &rig.env.env);
+        tqi_buf_init(&buf, &rig.env.env);
+        assert_int_equal(tqi_coldesc_encode(&column, 3, desc_at, &lens, NULL), TQ_OK);
+        uint32_t offsets[] = {0, (uint32_t)column.len};
+        tqi_msg_PrepareGet_R_t reply = {
+            .columns = {offsets, (const char *)column.data, 1, offsets[1]},
+            .is_inline = true,
+            .inline_bytes = {"aabcc", 5},
+        };
+        tqi_envelope_t env = {.kind = TQI_KIND_PrepareGet_R,
+                              .version = 1,
+                              .sender = 1,
+                              .incarnation = rig.incarnation,
+                              .session = rig.session,
+                              .seq = frame.env.seq};
+        assert_int_equal(tqi_msg_encode(&buf, &env, NULL, &reply, NULL), TQ_OK);
+        rig.env.fail_after = after;
+        rig_deliver(&rig, frame.peer, &buf);
+        rig.env.fail_after = UINT64_MAX;
+        rig_step(&rig);
+        tqi_op_t *op = rig_done(&rig);
+        failures += tqi_op_status(op) == TQ_E_NO_MEMORY;
+        assert_true(tqi_op_status(op) == TQ_OK || tqi_op_status(op) == TQ_E_NO_MEMORY);
+        tqi_op_free(op);
+        tqi_buf_fini(&buf);
+        tqi_buf_fini(&column);
+        rig_free(&frame);
+        rig_fini(&rig);
+    }
+    assert_true(failures > 1 && failures < 40);
+}
+
 static void bytes_that_are_not_as_described_are_refused(void **state)
 {
     rig_t rig;
@@ -495,6 +603,9 @@ int main(void)
         cmocka_unit_test(a_field_that_some_row_lacks_can_be_left_out),
         cmocka_unit_test(a_cancelled_get_lets_go_of_pins_and_keeps_its_memory_until_the_port_did),
         cmocka_unit_test(a_lost_session_reads_again_in_the_next_one),
+        cmocka_unit_test(a_unit_that_waits_for_the_controller_is_asked_again),
+        cmocka_unit_test(a_unit_that_refuses_hello_fails_the_get_in_time),
+        cmocka_unit_test(a_get_survives_every_refused_allocation),
         cmocka_unit_test(bytes_that_are_not_as_described_are_refused),
     };
 

@@ -514,8 +514,21 @@ static void on_error(const tqi_envelope_t *env, tqi_reply_t *reply)
         tqi_fail(&reply->err, reply->status, "%s", tq_status_text(reply->status));
 }
 
-/* The peer has too much to do, and has executed nothing: a new seq, a little later. The old body
- * was copied before the outbox let go of it. */
+/* Nothing was executed, and it may be later: the peer has too much to do; or a unit serves nobody
+ * until it hears the controller again, which does not call it lost (yet). */
+static bool is_passing(const tqi_req_t *req, tq_status_t status, uint64_t now_ns)
+{
+    const tqi_link_t *link = req->link;
+
+    if (!req->op && !req->is_detached)
+        return false;
+    return status == TQ_E_BUSY ||
+           (status == TQ_E_UNIT_LOST && link->unit_id != 0 && !link->is_lost &&
+            now_ns < req->since_ns + link->client->conf.connect_timeout_ms * TQI_MS);
+}
+
+/* The same again under a new seq, a little later. The old body was copied before the outbox let go
+ * of it. */
 static bool retry_later(tqi_req_t *req, tqi_buf_t *body, uint64_t now_ns)
 {
     tqi_link_t *link = req->link;
@@ -559,14 +572,14 @@ static void on_reply(tqi_link_t *link, const tqi_envelope_t *env, uint64_t now_n
     /* The outbox lets go of the body with the reply, and two cases need it. Without memory for the
      * copy the first is an error to the caller, and the second is left to the session's end. */
     req = tqi_outbox_user(link->outbox, env->seq);
-    if (reply.status == TQ_E_BUSY || !req->op)
+    if (is_passing(req, reply.status, now_ns) || !req->op)
         tqi_buf_append(&asked, kept->data, kept->len);
     tqi_outbox_replied(link->outbox, env->seq);
     if (req->is_delayed) {
         tqi_list_remove(&link->delayed, &req->link_node);
         req->is_delayed = false;
     }
-    if (reply.status == TQ_E_BUSY && (req->op || req->is_detached)) {
+    if (is_passing(req, reply.status, now_ns)) {
         tqi_outbox_take(link->outbox, env->seq);
         if (retry_later(req, &asked, now_ns)) {
             tqi_buf_fini(&asked);
@@ -655,6 +668,7 @@ static void on_hello(tqi_link_t *link, const tqi_envelope_t *env, uint64_t now_n
         return;
     }
     link_set(link, TQI_LINK_UP);
+    link->heard_ns = now_ns;
     link->backoff_ns = TQI_BACKOFF_MIN_NS;
     link->trouble = TQ_OK;
     link->trouble_text[0] = '\0';
@@ -706,7 +720,9 @@ static void on_ping(tqi_link_t *link, const tqi_envelope_t *env, uint64_t now_ns
 
 void tqi_link_on_message(tqi_link_t *link, const tqi_envelope_t *env, uint64_t now_ns)
 {
-    link->heard_ns = now_ns;
+    /* A peer that answers but refuses HELLO is no better than one that is silent. */
+    if (link->state == TQI_LINK_UP)
+        link->heard_ns = now_ns;
     link->pings_unanswered = 0;
     if (env->kind == TQI_KIND_Hello_R)
         on_hello(link, env, now_ns);
