@@ -138,8 +138,10 @@ static void lane_end(lane_t *lane, bool is_told)
         lane->bytes -= last->len;
         free(last);
     }
-    if (lane->frames.cnt == 0)
+    if (lane->frames.cnt == 0) {
         tqi_sim_cancel(sim, &lane->event);
+        lane->is_held = false;
+    }
     if (is_told && lane->conn->is_up) {
         frame_t *end = sim_alloc(sizeof *end);
         end->is_end = true;

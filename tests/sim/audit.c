@@ -1,0 +1,296 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The end of a run. Everything is healed and everybody is alive; then
+ *
+ *   INV-28  within 60 s all that was begun is finished, and new work succeeds
+ *   INV-23  what was put and not cleared is there, byte for byte
+ *   INV-20  each task is given each ready row that it had not, and then no more
+ *   INV-29  once all is cleared, every gauge is at zero, and no memory is left
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/assert.h"
+#include "world.h"
+
+#define SETTLE_NS (60 * TQI_SIM_S)
+#define ROWS_LISTED_MAX 4096
+
+/* What a list said. */
+typedef struct listing {
+    uint32_t rows_cnt;
+    tq_row_t rows[ROWS_LISTED_MAX];
+    uint32_t masks[ROWS_LISTED_MAX]; /* produced fields */
+} listing_t;
+
+static bool is_idle(world_t *w)
+{
+    return work_is_idle(w);
+}
+
+static void finish(world_t *w, const char *what)
+{
+    if (!world_until(w, tqi_sim_now(w->sim) + SETTLE_NS, is_idle))
+        world_fail(w, "INV-28", "%s is not over 60 s after everything has healed", what);
+}
+
+typedef struct outcome {
+    bool is_over;
+    tq_status_t status;
+    uint32_t rows_cnt;
+    listing_t *listing;
+    char text[TQ_ERROR_TEXT_MAX];
+} outcome_t;
+
+static void on_result(work_t *work, const tq_result_t *result)
+{
+    outcome_t *outcome = work->ctx;
+    listing_t *listing = outcome->listing;
+
+    outcome->is_over = true;
+    outcome->status = work->status;
+    outcome->rows_cnt = result->rows_cnt;
+    snprintf(outcome->text, sizeof outcome->text, "%s", tqi_op_error(work->op));
+    if (!listing || work->status != TQ_OK)
+        return;
+    tqi_assert(result->rows_cnt <= ROWS_LISTED_MAX);
+    listing->rows_cnt = result->rows_cnt;
+    for (uint32_t r = 0; r < result->rows_cnt; r++) {
+        listing->rows[r] = result->rows[r];
+        listing->masks[r] = 0;
+        for (uint32_t f = 0; f < result->fields.cnt; f++)
+            for (uint32_t known = 0; known < FIELDS; known++) {
+                uint32_t at = result->fields.offsets[f];
+                uint32_t len = result->fields.offsets[f + 1] - at;
+                if (result->status[r * result->fields.cnt + f] &&
+                    strlen(field_names[known]) == len &&
+                    memcmp(field_names[known], result->fields.bytes + at, len) == 0)
+                    listing->masks[r] |= 1u << known;
+            }
+    }
+}
+
+/* Runs an op of the audit to its end; it has to succeed. */
+static uint32_t must(world_t *w, work_t *work, const char *what, listing_t *listing)
+{
+    outcome_t outcome = {.listing = listing};
+
+    tqi_assert(work);
+    work->on_result = on_result;
+    work->ctx = &outcome;
+    finish(w, what);
+    tqi_assert(outcome.is_over);
+    if (outcome.status != TQ_OK)
+        world_fail(w, "INV-28", "%s fails after everything has healed: %s: %s", what,
+                   tq_status_name(outcome.status), outcome.text);
+    return outcome.rows_cnt;
+}
+
+/* The first call after a loss says so (PROTOCOL.md, "After a loss"); the next one succeeds. */
+static void greet(world_t *w, proc_t *auditor)
+{
+    outcome_t outcome = {0};
+
+    for (int i = 0; i < 3 && (i == 0 || outcome.status != TQ_OK); i++) {
+        work_t *work = work_list(auditor, 0);
+        tqi_assert(work);
+        work->on_result = on_result;
+        work->ctx = &outcome;
+        finish(w, "a list");
+    }
+    if (outcome.status != TQ_OK)
+        world_fail(w, "INV-28", "a list fails three times: %s", outcome.text);
+}
+
+static void audit_rows(world_t *w, proc_t *auditor, uint32_t part, listing_t *listing)
+{
+    must(w, work_list(auditor, part), "a list", listing);
+    for (uint32_t r = 0; r < listing->rows_cnt; r++)
+        if (listing->masks[r])
+            must(w, work_get_rows(auditor, part, &listing->rows[r], 1, listing->masks[r]),
+                 "a get of what is listed as produced", NULL);
+    /* Nothing that must be there is missing from the list. */
+    for (uint32_t key = 0; key < KEYS; key++)
+        for (uint32_t f = 0; f < FIELDS; f++) {
+            uint64_t now_ns = tqi_sim_now(w->sim);
+            if (!model_must_exist(w->model, part, TQ_ROW_NONE, key, f, now_ns, now_ns))
+                continue;
+            bool is_there = false;
+            for (uint32_t r = 0; r < listing->rows_cnt; r++)
+                is_there |= listing->masks[r] >> f & 1;
+            if (!is_there)
+                world_fail(w, "INV-23", "key k%u of %s has no field %s any more", key,
+                           partition_names[part], field_names[f]);
+        }
+}
+
+static void audit_tasks(world_t *w, proc_t *auditor, uint32_t part, const listing_t *listing)
+{
+    for (uint32_t task = 0; task < TASKS; task++)
+        for (uint32_t f = 0; f < FIELDS; f++) {
+            uint32_t rounds = 0;
+            while (must(w, work_poll(auditor, part, task, 1u << f, w->sampler_group),
+                        "a polling fetch", NULL) > 0)
+                if (++rounds > ROWS_LISTED_MAX)
+                    world_fail(w, "INV-20", "task %s is given rows for ever", task_names[task]);
+            for (uint32_t r = 0; w->sampler_group == 1 && r < listing->rows_cnt; r++)
+                if ((listing->masks[r] >> f & 1) && !grants_has(w->grants, task, listing->rows[r]))
+                    world_fail(w, "INV-20",
+                               "row %" PRIu64 " of %s has field %s, and task %s never gets it",
+                               listing->rows[r], partition_names[part], field_names[f],
+                               task_names[task]);
+        }
+}
+
+/* ---- gauges ------------------------------------------------------------------------------------ */
+
+static char *figures(proc_t *proc)
+{
+    tqi_sim_memory_t scratch;
+    tqi_buf_t json;
+    char *text;
+    tq_status_t rc;
+
+    tqi_sim_memory_init(&scratch, "figures", 0);
+    tqi_buf_init(&json, &scratch.env);
+    rc = proc->kind == PROC_CONTROLLER ? tqi_controller_stat(proc->controller, &json)
+                                       : tqi_unit_stat(proc->unit, &json);
+    tqi_assert(rc == TQ_OK && tqi_buf_append(&json, "", 1) == TQ_OK);
+    text = strdup((char *)json.data);
+    tqi_assert(text);
+    tqi_buf_fini(&json);
+    return text;
+}
+
+/* The sum of all members of this name. */
+static uint64_t sum_of(const char *json, const char *member)
+{
+    char name[64];
+    uint64_t sum = 0;
+
+    snprintf(name, sizeof name, "\"%s\":", member);
+    for (const char *at = json; (at = strstr(at, name));) {
+        at += strlen(name);
+        sum += strtoull(at, NULL, 10);
+    }
+    return sum;
+}
+
+static const char *const unit_gauges[] = {"used_bytes",   "zombie_bytes",     "cells_published",
+                                          "cells_staged", "cells_claimed",    "rows_pinned",
+                                          "runs",         "puts_unconfirmed", NULL};
+static const char *const controller_gauges[] = {"partitions_cnt", "partitions_dying",
+                                                "rows",           "rows_clearing",
+                                                "puts_pending",   "waiters",
+                                                "queued",         "orders_open",
+                                                "confirms_open",  "grants_provisional",
+                                                "requests",       NULL};
+
+/* The first gauge that is not at zero, or NULL. */
+static const char *gauge_left(proc_t *proc, uint64_t *value)
+{
+    const char *const *names = proc->kind == PROC_CONTROLLER ? controller_gauges : unit_gauges;
+    const char *left = NULL;
+    char *json = figures(proc);
+
+    for (; *names && !left; names++)
+        if ((*value = sum_of(json, *names)) > 0)
+            left = *names;
+    free(json);
+    return left;
+}
+
+static bool gauges_are_zero(world_t *w)
+{
+    uint64_t value;
+
+    for (uint32_t i = 0; i < w->procs_cnt; i++)
+        if (w->procs[i].kind != PROC_CLIENT && gauge_left(&w->procs[i], &value))
+            return false;
+    return true;
+}
+
+static void audit_gauges(world_t *w)
+{
+    uint64_t value = 0;
+
+    if (world_until(w, tqi_sim_now(w->sim) + SETTLE_NS, gauges_are_zero))
+        return;
+    for (uint32_t i = 0; i < w->procs_cnt; i++) {
+        const char *left =
+            w->procs[i].kind == PROC_CLIENT ? NULL : gauge_left(&w->procs[i], &value);
+        if (left) {
+            char *json = figures(&w->procs[i]);
+            fprintf(stderr, "%s\n", json);
+            free(json);
+            world_fail(w, "INV-29", "%s of %s is %" PRIu64 " after all was cleared", left,
+                       w->procs[i].name, value);
+        }
+    }
+}
+
+static bool are_closed(world_t *w)
+{
+    for (uint32_t i = 0; i < w->clients_cnt; i++)
+        if (!tqi_client_is_closed(w->clients[i]->client))
+            return false;
+    return true;
+}
+
+static bool sessions_are_over(world_t *w)
+{
+    char *json = figures(w->controller);
+    uint64_t sessions = sum_of(json, "sessions_cnt"), at_units = 0;
+
+    free(json);
+    for (uint32_t i = 0; i < w->units_cnt; i++) {
+        json = figures(w->units[i]);
+        at_units += sum_of(json, "sessions");
+        free(json);
+    }
+    return sessions == 0 && at_units == 0;
+}
+
+static void audit_sessions(world_t *w)
+{
+    for (uint32_t i = 0; i < w->clients_cnt; i++) {
+        tqi_client_close(w->clients[i]->client, proc_now(w->clients[i]));
+        proc_poke(w->clients[i]);
+    }
+    if (!world_until(w, tqi_sim_now(w->sim) + 10 * TQI_SIM_S, are_closed))
+        world_fail(w, "INV-28", "a client is not closed within 10 s");
+    if (!world_until(w, tqi_sim_now(w->sim) + SETTLE_NS, sessions_are_over))
+        world_fail(w, "INV-29", "sessions are left after every client has said good-bye");
+    for (uint32_t i = 0; i < w->units_cnt; i++)
+        if (tqi_sim_host_transfers_cnt(w->units[i]->host) > 0)
+            world_fail(w, "INV-29", "%s still has transfers", w->units[i]->name);
+}
+
+void audit(world_t *w)
+{
+    static listing_t listing;
+    proc_t *auditor = w->clients[0];
+
+    faults_heal(w);
+    finish(w, "what was under way");
+    /* Units that came back are known again, and lost ones found. */
+    world_until(w, tqi_sim_now(w->sim) + 15 * TQI_SIM_S, NULL);
+    greet(w, auditor);
+    for (uint32_t part = 0; part < PARTITIONS; part++) {
+        audit_rows(w, auditor, part, &listing);
+        audit_tasks(w, auditor, part, &listing);
+        must(w, work_clear_all(auditor, part), "a clear of everything", NULL);
+    }
+    audit_gauges(w);
+    check_all(w);
+    for (uint32_t part = 0; part < PARTITIONS; part++) {
+        must(w, work_list(auditor, part), "a list", &listing);
+        if (listing.rows_cnt > 0)
+            world_fail(w, "INV-24", "%u rows are left in %s after it was cleared", listing.rows_cnt,
+                       partition_names[part]);
+    }
+    audit_sessions(w);
+    check_all(w);
+}

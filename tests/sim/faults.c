@@ -1,0 +1,219 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What goes wrong. The seed draws a temper (how bad, and what of), then a gremlin strikes every now
+ * and then: it kills, stops, partitions, breaks a connection, or lets an allocation fail.
+ */
+#include "world.h"
+
+#include <string.h>
+
+void faults_plan(world_t *w)
+{
+    tqi_sim_faults_t *faults = &w->faults;
+
+    w->faults_end_ns = world_between(w, 5, 40) * TQI_SIM_S;
+    faults->latency_min_ns = world_between(w, 5, 100) * TQI_SIM_US;
+    faults->latency_max_ns = faults->latency_min_ns + world_between(w, 0, 5000) * TQI_SIM_US;
+    if (world_chance(w, 0.15))
+        return; /* a fine day */
+    if (world_chance(w, 0.5)) {
+        faults->spike = (double)world_between(w, 0, 50) / 1000;
+        faults->spike_ns = world_between(w, 1, 4000) * TQI_SIM_MS;
+    }
+    if (world_chance(w, 0.5))
+        faults->loss = (double)world_between(w, 0, 100) / 1000;
+    if (world_chance(w, 0.5))
+        faults->breaks = (double)world_between(w, 0, 20) / 1000;
+    if (world_chance(w, 0.3))
+        faults->busy = (double)world_between(w, 0, 50) / 1000;
+    faults->silence = world_chance(w, 0.5) ? 0 : (double)world_between(w, 0, 100) / 100;
+    if (world_chance(w, 0.2))
+        faults->arena = (double)world_between(w, 0, 200) / 1000;
+    if (world_chance(w, 0.25))
+        w->crash_weight[PROC_CONTROLLER] = 1;
+    if (world_chance(w, 0.5))
+        w->crash_weight[PROC_UNIT] = (double)world_between(w, 1, 4);
+    if (world_chance(w, 0.6))
+        w->crash_weight[PROC_CLIENT] = (double)world_between(w, 1, 4);
+    w->may_partition = world_chance(w, 0.5);
+    w->may_pause = world_chance(w, 0.5);
+    w->may_break = world_chance(w, 0.5);
+    w->may_refuse_memory = world_chance(w, 0.3);
+}
+
+/* ---- one process, and those that share its fate ------------------------------------------------ */
+
+static void on_fate(void *ctx)
+{
+    proc_t *proc = ctx;
+
+    if (proc->role)
+        proc_resume(proc);
+    else
+        proc_boot(proc);
+}
+
+static uint64_t some_time(world_t *w, uint64_t max_ms)
+{
+    /* Short more often than long: most things that matter are near each other. */
+    uint64_t ms = world_between(w, 1, max_ms);
+
+    return (world_chance(w, 0.6) ? ms / 20 + 1 : ms) * TQI_SIM_MS;
+}
+
+static void strike_dead(proc_t *victim)
+{
+    world_t *w = victim->world;
+    bool is_silent = world_chance(w, 0.4);
+    uint64_t back_ns = tqi_sim_now(w->sim) + some_time(w, 16000);
+
+    for (uint32_t i = 0; i < w->procs_cnt; i++) {
+        proc_t *proc = &w->procs[i];
+        if (proc != victim && (victim->process == 0 || proc->process != victim->process))
+            continue;
+        proc_kill(proc, is_silent);
+        tqi_sim_at(w->sim, &proc->fate, back_ns + world_between(w, 0, 1000) * TQI_SIM_US);
+    }
+}
+
+static void stop(proc_t *victim)
+{
+    world_t *w = victim->world;
+    uint64_t back_ns = tqi_sim_now(w->sim) + some_time(w, 14000);
+
+    for (uint32_t i = 0; i < w->procs_cnt; i++) {
+        proc_t *proc = &w->procs[i];
+        if (proc != victim && (victim->process == 0 || proc->process != victim->process))
+            continue;
+        proc_pause(proc);
+        tqi_sim_at(w->sim, &proc->fate, back_ns);
+    }
+}
+
+/* ---- the gremlin ------------------------------------------------------------------------------- */
+
+static void on_unblock(void *ctx)
+{
+    world_t *w = ctx;
+
+    world_say(w, "---- the network heals");
+    tqi_sim_heal(w->sim);
+}
+
+static proc_t *some_proc(world_t *w)
+{
+    return &w->procs[world_between(w, 0, w->procs_cnt - 1)];
+}
+
+static void partition(world_t *w)
+{
+    proc_t *victim = some_proc(w);
+    bool is_from = world_chance(w, 0.7), is_to = !is_from || world_chance(w, 0.5);
+    bool is_alone = world_chance(w, 0.5);
+    proc_t *other = some_proc(w);
+
+    for (uint32_t i = 0; i < w->procs_cnt; i++) {
+        proc_t *proc = &w->procs[i];
+        if (proc == victim || (!is_alone && proc != other))
+            continue;
+        world_say(w, "---- %s %s%s %s is cut", victim->name, is_to ? "<" : "", is_from ? ">" : "",
+                  proc->name);
+        if (is_from)
+            tqi_sim_block(w->sim, victim->host, proc->host, true);
+        if (is_to)
+            tqi_sim_block(w->sim, proc->host, victim->host, true);
+    }
+    tqi_sim_at(w->sim, &w->unblock, tqi_sim_now(w->sim) + some_time(w, 15000));
+}
+
+static void strike(world_t *w)
+{
+    double total = 0, at;
+    double weights[7] = {
+        w->crash_weight[PROC_CONTROLLER] * 0.5,
+        w->crash_weight[PROC_UNIT],
+        w->crash_weight[PROC_CLIENT],
+        w->may_pause ? 2 : 0,
+        w->may_partition ? 2 : 0,
+        w->may_break ? 3 : 0,
+        w->may_refuse_memory ? 3 : 0,
+    };
+    proc_t *victim;
+    int what = 0;
+
+    for (int i = 0; i < 7; i++)
+        total += weights[i];
+    if (total == 0)
+        return;
+    at = total * (double)tqi_rng_below(&w->rng, 1u << 20) / (1u << 20);
+    while (what < 6 && at >= weights[what])
+        at -= weights[what++];
+    w->totals.faults++;
+    switch (what) {
+    case 0:
+        strike_dead(w->controller);
+        break;
+    case 1:
+        strike_dead(w->units[world_between(w, 0, w->units_cnt - 1)]);
+        break;
+    case 2:
+        strike_dead(w->clients[world_between(w, 0, w->clients_cnt - 1)]);
+        break;
+    case 3:
+        victim = some_proc(w);
+        if (victim->role)
+            stop(victim);
+        break;
+    case 4:
+        partition(w);
+        break;
+    case 5:
+        tqi_sim_break(w->sim, some_proc(w)->host, some_proc(w)->host);
+        break;
+    default:
+        victim = some_proc(w);
+        victim->memory.fail_at = victim->memory.calls + world_between(w, 1, 60);
+        world_say(w, "---- an allocation of %s will fail", victim->name);
+        break;
+    }
+}
+
+static void on_gremlin(void *ctx)
+{
+    world_t *w = ctx;
+
+    strike(w);
+    tqi_sim_at(w->sim, &w->gremlin, tqi_sim_now(w->sim) + some_time(w, 6000));
+}
+
+void faults_start(world_t *w)
+{
+    for (uint32_t i = 0; i < w->procs_cnt; i++)
+        tqi_sim_event_init(&w->procs[i].fate, on_fate, &w->procs[i]);
+    tqi_sim_event_init(&w->gremlin, on_gremlin, w);
+    tqi_sim_event_init(&w->unblock, on_unblock, w);
+    tqi_sim_at(w->sim, &w->gremlin, world_between(w, 100, 3000) * TQI_SIM_MS);
+}
+
+void faults_heal(world_t *w)
+{
+    tqi_sim_faults_t none = {.latency_min_ns = 10 * TQI_SIM_US, .latency_max_ns = 200 * TQI_SIM_US};
+
+    world_say(w, "---- everything heals");
+    w->is_healing = true;
+    w->faults = none;
+    tqi_sim_set_faults(w->sim, &none);
+    tqi_sim_cancel(w->sim, &w->gremlin);
+    tqi_sim_cancel(w->sim, &w->unblock);
+    tqi_sim_heal(w->sim);
+    for (uint32_t i = 0; i < w->procs_cnt; i++) {
+        proc_t *proc = &w->procs[i];
+        tqi_sim_cancel(w->sim, &proc->fate);
+        proc->memory.fail_at = 0;
+        proc->memory.refusal = 0;
+        if (proc->role)
+            proc_resume(proc);
+        else
+            proc_boot(proc);
+    }
+}

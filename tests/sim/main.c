@@ -1,0 +1,155 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * usage: sim [--seed N | --seeds N [--from N]] [--shard I/N] [--list FILE]
+ *            [--every N] [--steps N] [--verbose]
+ *
+ * --seed N     that seed alone
+ * --seeds N    so many, from --from (1); TQ_SIM_SEEDS overrides it
+ * --shard I/N  of these and of the list, those whose number is I modulo N
+ * --list FILE  seeds that failed once: they are run first
+ * --every N    events between the checks that walk everything
+ * --steps N    stops after so many events
+ * --verbose    every frame and every op, with its virtual time
+ */
+#include <getopt.h>
+#include <inttypes.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "world.h"
+
+static uint64_t running_seed;
+
+static void on_crash(int signal_number)
+{
+    world_print_replay(running_seed);
+    signal(signal_number, SIG_DFL);
+    raise(signal_number);
+}
+
+static void add(sim_totals_t *sum, const sim_totals_t *one)
+{
+    sum->events += one->events;
+    sum->ops += one->ops;
+    sum->ops_ok += one->ops_ok;
+    sum->puts_ok += one->puts_ok;
+    sum->gets_ok += one->gets_ok;
+    sum->cells_read += one->cells_read;
+    sum->grants += one->grants;
+    sum->faults += one->faults;
+}
+
+static void run_seed(uint64_t seed, const sim_options_t *options, sim_totals_t *sum, uint64_t *cnt)
+{
+    sim_totals_t one = {0};
+
+    running_seed = seed;
+    world_run(seed, options, &one);
+    add(sum, &one);
+    (*cnt)++;
+    if (options->is_verbose)
+        printf("seed %" PRIu64 ": digest %016" PRIx64 "\n", seed, one.digest);
+}
+
+/* The seeds of a list, one a line; what follows a number, and lines without one, are remarks. */
+static void run_list(const char *path, uint64_t shard, uint64_t shards,
+                     const sim_options_t *options, sim_totals_t *sum, uint64_t *cnt)
+{
+    FILE *file = fopen(path, "r");
+    char line[256];
+
+    if (!file) {
+        fprintf(stderr, "sim: can't read %s\n", path);
+        exit(2);
+    }
+    while (fgets(line, sizeof line, file)) {
+        char *end;
+        uint64_t seed = strtoull(line, &end, 10);
+        if (end != line && seed % shards == shard)
+            run_seed(seed, options, sum, cnt);
+    }
+    fclose(file);
+}
+
+int main(int argc, char **argv)
+{
+    static const struct option options_known[] = {
+        {"seed", required_argument, NULL, 's'},
+        {"seeds", required_argument, NULL, 'n'},
+        {"from", required_argument, NULL, 'f'},
+        {"shard", required_argument, NULL, 'h'},
+        {"list", required_argument, NULL, 'l'},
+        {"every", required_argument, NULL, 'e'},
+        {"steps", required_argument, NULL, 't'},
+        {"verbose", no_argument, NULL, 'v'},
+        {0},
+    };
+    sim_options_t options = {.check_every = 100};
+    sim_totals_t sum = {0};
+    uint64_t from = 1, seeds = 100, shard = 0, shards = 1, cnt = 0;
+    const char *list = NULL, *wanted = getenv("TQ_SIM_SEEDS");
+    bool is_one = false;
+    int c;
+
+    if (wanted)
+        seeds = strtoull(wanted, NULL, 10);
+    while ((c = getopt_long(argc, argv, "", options_known, NULL)) != -1) {
+        switch (c) {
+        case 's':
+            from = strtoull(optarg, NULL, 10);
+            is_one = true;
+            break;
+        case 'n':
+            if (!wanted)
+                seeds = strtoull(optarg, NULL, 10);
+            break;
+        case 'f':
+            from = strtoull(optarg, NULL, 10);
+            break;
+        case 'h':
+            if (sscanf(optarg, "%" SCNu64 "/%" SCNu64, &shard, &shards) != 2 || shard >= shards) {
+                fprintf(stderr, "sim: --shard is I/N with I below N\n");
+                return 2;
+            }
+            break;
+        case 'l':
+            list = optarg;
+            break;
+        case 'e':
+            options.check_every = (uint32_t)strtoul(optarg, NULL, 10);
+            break;
+        case 't':
+            options.steps_max = strtoull(optarg, NULL, 10);
+            break;
+        case 'v':
+            options.is_verbose = true;
+            break;
+        default:
+            fprintf(stderr, "usage: sim [--seed N | --seeds N [--from N]] [--shard I/N] "
+                            "[--list FILE] [--every N] [--steps N] [--verbose]\n");
+            return 2;
+        }
+    }
+    if (options.check_every == 0)
+        options.check_every = 1;
+    signal(SIGABRT, on_crash);
+    signal(SIGSEGV, on_crash);
+    signal(SIGBUS, on_crash);
+    if (is_one) {
+        run_seed(from, &options, &sum, &cnt);
+    } else {
+        if (list)
+            run_list(list, shard, shards, &options, &sum, &cnt);
+        for (uint64_t seed = from; seed < from + seeds; seed++)
+            if (seed % shards == shard)
+                run_seed(seed, &options, &sum, &cnt);
+    }
+    printf("puts %" PRIu64 ", gets %" PRIu64 " of %" PRIu64 " cells, grants %" PRIu64
+           ", faults %" PRIu64 ", ops that succeeded %" PRIu64 "\n",
+           sum.puts_ok, sum.gets_ok, sum.cells_read, sum.grants, sum.faults, sum.ops_ok);
+    printf("seeds %" PRIu64 ", events %" PRIu64 ", ops %" PRIu64 "\n", cnt, sum.events, sum.ops);
+    return 0;
+}
