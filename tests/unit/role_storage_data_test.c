@@ -418,6 +418,22 @@ static void what_was_cancelled_before_it_came_is_refused(void **state)
     rig_close(&rig);
 }
 
+static void what_was_given_up_is_not_remembered_for_ever(void **state)
+{
+    rig_t rig;
+    (void)state;
+    rig_open(&rig, CAPACITY);
+    size_t bytes = 0;
+    for (uint64_t i = 0; i < 5000; i++) {
+        assert_int_equal(RIG_ID_CALL(&rig, Cancel, 2 * i + 2), TQ_OK);
+        assert_int_equal(rig_abort(&rig, 2 * i + 2), TQ_OK);
+        if (i == 1100)
+            bytes = rig.env.bytes_max;
+    }
+    assert_int_equal(rig.env.bytes_max, bytes);
+    rig_close(&rig);
+}
+
 static void an_abort_takes_all_that_the_put_brought(void **state)
 {
     rig_t rig;
@@ -821,6 +837,7 @@ int main(void)
         cmocka_unit_test(a_get_given_up_while_it_is_sent_stays_pinned_until_the_ports_word),
         cmocka_unit_test(bytes_that_land_while_the_controller_is_silent_do_not_count),
         cmocka_unit_test(what_was_cancelled_before_it_came_is_refused),
+        cmocka_unit_test(what_was_given_up_is_not_remembered_for_ever),
         cmocka_unit_test(an_abort_takes_all_that_the_put_brought),
         cmocka_unit_test(a_full_unit_says_so_with_the_figures),
         cmocka_unit_test(space_goes_to_columns_first_and_then_in_order),

@@ -31,6 +31,8 @@
 /* Parked PREPAREs: how many, and bytes of their messages. Beyond either they are refused. */
 #define WAITERS_MAX 4096u
 #define WAITERS_BYTES_MAX (64u << 20)
+/* Intervals of what a session gave up, before those that are history are forgotten. */
+#define SESSION_GIVEN_UP_MAX 1024u
 /* Transfers of one session; its outstanding requests are no more. */
 #define SESSION_TRANSFERS_MAX 4096u
 
@@ -58,9 +60,10 @@ struct session {
     bool is_ended;   /* kept only until the payload port lets its transfers go */
     tqi_inbox_t *inbox;
     tqi_map_u64_t transfers;
-    /* What was given up may have been overtaken: a PREPARE that arrives later is refused. */
+    /* What was given up may overtake its own PREPARE, which is then refused. */
     tqi_intervals_t gone;    /* transfers that were cancelled or expired */
     tqi_intervals_t aborted; /* put_ids */
+    uint64_t given_up_seq;   /* of the newest CANCEL or ABORT */
 };
 
 struct transfer {

@@ -344,6 +344,7 @@ void put_on_abort(tqi_unit_t *unit, session_t *session, request_t *request,
         reply_error(unit, request, TQ_E_NO_MEMORY, "no memory for an abort", NULL);
         return;
     }
+    session->given_up_seq = tqi_u64_max(session->given_up_seq, request->seq);
     for (tqi_map_u64_item_t *it = tqi_map_u64_first(&session->transfers), *next; it; it = next) {
         transfer_t *t = it->value;
 

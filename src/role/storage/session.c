@@ -427,6 +427,17 @@ static bool admit(tqi_unit_t *unit, session_t *session, const request_t *request
     return true;
 }
 
+/* When all is acknowledged up to the newest CANCEL or ABORT, no PREPARE from before it can come any
+ * more: what they named need not be remembered. */
+static void forget_given_up(session_t *session, const tqi_envelope_t *env)
+{
+    if (session->gone.vec.len + session->aborted.vec.len < SESSION_GIVEN_UP_MAX ||
+        env->ack < session->given_up_seq || env->open_cnt > 0)
+        return;
+    tqi_intervals_fini(&session->gone);
+    tqi_intervals_fini(&session->aborted);
+}
+
 void session_on_message(tqi_unit_t *unit, tqi_peer_t peer, const tqi_envelope_t *env,
                         const void *data, size_t len, uint64_t now_ns)
 {
@@ -480,6 +491,7 @@ void session_on_message(tqi_unit_t *unit, tqi_peer_t peer, const tqi_envelope_t 
         return;
     }
     tqi_inbox_ack(session->inbox, env->ack, env->open, env->open_cnt, NULL, NULL);
+    forget_given_up(session, env);
     if (env->kind == TQI_KIND_Ping) {
         request.seq = 0;
         on_ping(unit, session, &request, env);

@@ -247,6 +247,7 @@ void transfer_on_cancel(tqi_unit_t *unit, session_t *session, request_t *request
         reply_error(unit, request, TQ_E_NO_MEMORY, "no memory for a cancellation", NULL);
         return;
     }
+    session->given_up_seq = tqi_u64_max(session->given_up_seq, request->seq);
     if (t && tqi_transfer_can(&t->core, TQI_TRANSFER_EV_CANCEL))
         transfer_event(unit, t, TQI_TRANSFER_EV_CANCEL, now_ns);
     reply(unit, request, NULL);
