@@ -29,11 +29,12 @@ typedef struct copy {
 static void on_done(tqi_copy_job_t *job, bool was_cancelled)
 {
     copy_t *copy = job->ctx;
+    tqi_exec_t *exec = copy->exec;
 
     copy->was_cancelled = was_cancelled;
     copy->copied_by = pthread_self();
     atomic_store(&copy->is_done, true);
-    tqi_exec_wake(copy->exec, copy);
+    tqi_exec_wake(exec, copy); /* a name: the copy may be gone */
 }
 
 static bool is_done(void *ctx)

@@ -437,6 +437,43 @@ static void a_cancel_before_publish_wins_and_waits_for_the_payload_port(void **s
     rig_fini(&rig);
 }
 
+static void a_unit_that_hangs_fails_the_put_that_it_takes_the_bytes_of(void **state)
+{
+    rig_t rig;
+    put_case_t c;
+    tqi_msg_Ping_t ping;
+    tqi_msg_Ping_R_t pong = {0};
+
+    (void)state;
+    rig_init(&rig);
+    rig.mode = TQI_PAYLOAD_STREAM;
+    rig_greet(&rig);
+    rig_submit(&rig, put_op(&rig, &c, 4, 8192));
+    answer_resolve(&rig, 4, 4, 0);
+    greet_units(&rig, 1);
+    answer_prepare(&rig, 4);
+    for (int i = 0; i < 52 && !rig.transfers[0].is_dropped; i++) {
+        rig_idle(&rig, 100);
+        while (rig.frames_cnt > 0) {
+            rig_frame_t frame = rig.frames[0];
+            if (frame.peer == 1) {
+                frame = rig_expect(&rig, TQI_KIND_Ping, &ping);
+                rig_answer(&rig, &frame, TQ_OK, &pong);
+            } else {
+                frame = rig_take(&rig, frame.env.kind); /* the unit says nothing */
+                rig_free(&frame);
+            }
+        }
+    }
+    assert_true(rig.transfers[0].is_dropped);
+    moved(&rig, 0, TQ_E_CANCELLED);
+    rig_idle(&rig, 6000); /* what it is to undo is asked for in vain */
+    rig_drop_frames(&rig);
+    rig_done_with(&rig, TQ_E_UNREACHABLE);
+    case_fini(&c);
+    rig_fini(&rig);
+}
+
 static void a_cancel_after_publish_gets_the_real_outcome(void **state)
 {
     rig_t rig;
@@ -638,6 +675,7 @@ int main(void)
         cmocka_unit_test(a_store_that_stays_full_fails_the_put_and_undoes_it),
         cmocka_unit_test(a_failing_unit_aborts_the_put_everywhere),
         cmocka_unit_test(a_cancel_before_publish_wins_and_waits_for_the_payload_port),
+        cmocka_unit_test(a_unit_that_hangs_fails_the_put_that_it_takes_the_bytes_of),
         cmocka_unit_test(a_cancel_after_publish_gets_the_real_outcome),
         cmocka_unit_test(a_put_whose_publish_is_not_answered_is_unknown),
         cmocka_unit_test(a_lost_session_fails_a_put_before_publish),

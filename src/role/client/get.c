@@ -619,7 +619,7 @@ static tq_status_t remote_of(const get_t *get, const tqi_slot_t *slot, const tqi
 }
 
 static tq_status_t read_frames(get_t *get, tqi_slot_t *slot, const tqi_frames_t *frames,
-                               tqi_err_t *err)
+                               uint64_t now_ns, tqi_err_t *err)
 {
     const tqi_env_t *env = get->op.env;
     uint32_t cnt = get->fields_cnt, extents_cnt = slot->ready.piece_segments.cnt + 1;
@@ -632,7 +632,7 @@ static tq_status_t read_frames(get_t *get, tqi_slot_t *slot, const tqi_frames_t 
     else if (slot->link->mode == TQI_PAYLOAD_DIRECT)
         rc = remote_of(get, slot, frames, extents, remote, err);
     if (rc == TQ_OK)
-        rc = tqi_slot_move(slot, false, frames->frames, remote, cnt, err);
+        rc = tqi_slot_move(slot, false, frames->frames, remote, cnt, now_ns, err);
     tqi_env_free(env, extents, extents_cnt * sizeof *extents);
     tqi_env_free(env, remote, cnt * sizeof *remote);
     return rc;
@@ -668,7 +668,7 @@ static void read_slot(get_t *get, tqi_slot_t *slot, uint64_t now_ns)
                       "for payload from storage unit %u: %s",
                       bytes, TQ_INLINE_BYTES_MAX, slot->link->unit_id, slot->link->mode_text);
     else
-        rc = read_frames(get, slot, &frames, &err);
+        rc = read_frames(get, slot, &frames, now_ns, &err);
     tqi_frames_fini(&frames);
     if (rc != TQ_OK) {
         tqi_op_fail(op, &err, now_ns);

@@ -341,7 +341,7 @@ struct tqi_slot {
     uint32_t *at; /* positions in the op's rows, ascending */
     uint64_t transfer;
     uint64_t bytes;
-    uint64_t since_ns;          /* LINKING: since */
+    uint64_t since_ns;          /* LINKING, MOVING: since */
     bool is_touched;            /* the unit may hold something of it */
     bool has_moved, was_closed; /* get by STREAM: which of its two ends have come */
     tqi_buf_t reply;            /* get: READY, whose views are needed until the end */
@@ -363,7 +363,8 @@ tq_status_t tqi_slot_produced(const tqi_slot_t *slot, const uint8_t *bits, uint3
                               tqi_buf_t *out);
 /* The payload port takes it; the names are as in payload.h. On success on_payload follows. */
 tq_status_t tqi_slot_move(tqi_slot_t *slot, bool is_write, const tqi_frame_t *frames,
-                          const tqi_remote_frame_t *remote, uint32_t cnt, tqi_err_t *err);
+                          const tqi_remote_frame_t *remote, uint32_t cnt, uint64_t now_ns,
+                          tqi_err_t *err);
 /* Asks the payload port to stop. */
 void tqi_slot_drop(tqi_slot_t *slot);
 /* The payload port is done with it. NULL: it was nobody's. */

@@ -826,6 +826,11 @@ static uint64_t fail_overdue(tqi_link_t *link, uint64_t now_ns)
             tqi_slot_t *slot = tqi_container_of(node, tqi_slot_t, wait_node);
             overdue_look(&o, slot->op, slot->since_ns);
         }
+        tqi_list_each(&link->moving, node)
+        {
+            tqi_slot_t *slot = tqi_container_of(node, tqi_slot_t, link_node);
+            overdue_look(&o, slot->op, slot->since_ns);
+        }
         if (!o.op) {
             link->overdue_ns = o.next_ns;
             return o.next_ns;

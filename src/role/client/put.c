@@ -634,7 +634,7 @@ static void write_frames(put_t *put, tqi_slot_t *slot, const tqi_msg_PreparePut_
                                         .len = frames.frames[f].bytes};
             remote[f] = (tqi_remote_frame_t){&extents[f], extents[f].len > 0 ? 1 : 0};
         }
-        if (tqi_slot_move(slot, true, frames.frames, remote, cnt, &err) != TQ_OK)
+        if (tqi_slot_move(slot, true, frames.frames, remote, cnt, now_ns, &err) != TQ_OK)
             tqi_op_fail(op, &err, now_ns);
     }
     tqi_env_free(op->env, extents, cnt * sizeof *extents);

@@ -179,7 +179,8 @@ static tqi_transfer_key_t key_of(const tqi_slot_t *slot)
 }
 
 tq_status_t tqi_slot_move(tqi_slot_t *slot, bool is_write, const tqi_frame_t *frames,
-                          const tqi_remote_frame_t *remote, uint32_t cnt, tqi_err_t *err)
+                          const tqi_remote_frame_t *remote, uint32_t cnt, uint64_t now_ns,
+                          tqi_err_t *err)
 {
     tqi_client_t *client = slot->op->client;
     tqi_payload_client_t *port = client->payload;
@@ -196,6 +197,8 @@ tq_status_t tqi_slot_move(tqi_slot_t *slot, bool is_write, const tqi_frame_t *fr
     tqi_list_push_back(&slot->link->moving, &slot->link_node);
     tqi_list_push_back(&slot->op->moving, &slot->op_node);
     tqi_slot_set(slot, TQI_SLOT_MOVING);
+    slot->since_ns = now_ns;
+    tqi_link_watch(slot->link, now_ns);
     return TQ_OK;
 }
 
