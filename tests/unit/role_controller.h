@@ -108,7 +108,7 @@ static inline void world_settle(world_t *w)
         if (w->next_ns > w->now_ns)
             break;
     }
-    assert_true(w->next_ns > w->now_ns);
+    unit_check(w->next_ns > w->now_ns);
     world_check(w);
 }
 

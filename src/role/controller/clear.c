@@ -385,7 +385,10 @@ static tq_status_t clear_begin(tqi_controller_t *ctl, request_t *req)
         return TQ_E_NO_MEMORY;
     req->clearing->request = req;
     if (msg->is_all) {
-        rc = tqi_ctl_part_detach(ctl, part, &req->op);
+        /* From there on it may have to wait for memory, which must not be that of its frame. */
+        rc = tqi_ctl_request_own(ctl, req);
+        if (rc == TQ_OK)
+            rc = tqi_ctl_part_detach(ctl, part, &req->op);
         req->at_block = tqi_index_first(&part->table.index);
     }
     return rc;
@@ -409,11 +412,19 @@ static tq_status_t clear_rows(tqi_controller_t *ctl, request_t *req, uint32_t *b
         *budget -= len;
     }
     while (msg->is_all && req->at_block < tqi_index_limit(index) && *budget > 0 && rc == TQ_OK) {
-        tqi_mask_t mask = {.ordinal = req->at_block++};
+        tqi_mask_t mask = {.ordinal = req->at_block};
         uint64_t before = req->rows_cnt;
 
         memset(mask.words, 0xff, sizeof mask.words);
         rc = clear_mask(ctl, req, &mask);
+        if (rc != TQ_OK) {
+            /* The partition has lost its name already: there is no way but on. */
+            ctl->is_starved = true;
+            *budget = 0;
+            rc = TQ_OK;
+            break;
+        }
+        req->at_block++;
         *budget -=
             (uint32_t)tqi_u64_min(*budget, BLOCK_COST + (req->rows_cnt - before) / BLOCK_COST);
     }
@@ -451,6 +462,8 @@ bool tqi_ctl_clear_step(tqi_controller_t *ctl, op_t *op, uint32_t *budget)
     }
     if (tqi_ctl_request_park(ctl, req) != TQ_OK)
         return clear_fail(ctl, req, TQ_E_NO_MEMORY);
+    /* It waits for clears, of whatever partition, and no longer for this one. */
+    op->part = NULL;
     if (own)
         tqi_ctl_clearing_start(ctl, own);
     return true;

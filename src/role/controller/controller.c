@@ -9,9 +9,6 @@
 
 #include <string.h>
 
-/* A slice in rows; a step over whole blocks counts 128 bytes of bitset as 8 rows, so that a slice is
- * 64 KiB of bitset as well. */
-#define SLICE_ROWS TQI_SLICE_ROWS
 #define STARVED_NS ms_to_ns(10)
 
 /* ---- timers ---------------------------------------------------------------------------------- */
@@ -71,7 +68,7 @@ void tqi_ctl_op_unqueue(op_t *op)
 
 void tqi_ctl_part_run(tqi_controller_t *ctl, part_t *part)
 {
-    uint32_t budget = SLICE_ROWS;
+    uint32_t budget = ctl->slice_rows;
     tqi_node_t *node;
 
     tqi_invariant(!part->is_running, "INV-10");
@@ -86,7 +83,7 @@ void tqi_ctl_part_run(tqi_controller_t *ctl, part_t *part)
             ctl->cnt_yields++;
             /* A request that can't be kept for later goes on now. */
             if (op->is_request && tqi_ctl_request_own(ctl, request_of(op)) != TQ_OK) {
-                budget = SLICE_ROWS;
+                budget = ctl->slice_rows;
                 continue;
             }
             break;
@@ -436,6 +433,9 @@ tq_status_t tqi_controller_new(const tqi_env_t *env, const tqi_controller_conf_t
     if (conf->prealloc_rows > TQI_SLICE_ROWS)
         return tqi_fail(err, TQ_E_CONFIG, "%u rows made ahead in each partition, at most %u are",
                         conf->prealloc_rows, TQI_SLICE_ROWS);
+    if (conf->slice_rows > TQI_SLICE_ROWS)
+        return tqi_fail(err, TQ_E_CONFIG, "slices of %u rows, at most %u are", conf->slice_rows,
+                        TQI_SLICE_ROWS);
     ctl = tqi_env_zalloc(env, sizeof *ctl);
     if (!ctl)
         return tqi_fail(err, TQ_E_NO_MEMORY, "no memory for a controller");
@@ -450,6 +450,7 @@ tq_status_t tqi_controller_new(const tqi_env_t *env, const tqi_controller_conf_t
     ctl->unit_lost_ms = or_default(conf->unit_lost_ms, 10000);
     ctl->confirm_ms = or_default(conf->confirm_ms, 100);
     ctl->prealloc_rows = conf->prealloc_rows;
+    ctl->slice_rows = or_default(conf->slice_rows, TQI_SLICE_ROWS);
     ctl->placement_turn = conf->seed;
     ctl->table_version = 1;
     tqi_buf_init(&ctl->user_conf, env);

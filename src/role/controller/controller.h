@@ -27,6 +27,7 @@ typedef struct tqi_controller_conf {
     uint32_t silence_ms;   /* 5,000 */
     uint32_t unit_lost_ms; /* 10,000 */
     uint32_t confirm_ms;   /* 100: the longest that a published put waits for its CONFIRM */
+    uint32_t slice_rows;   /* 4,096, and no more: what an operation handles before others go on */
     const void *user_conf; /* copied */
     size_t user_conf_len;
 } tqi_controller_conf_t; /* zero: the default beside it */

@@ -361,8 +361,9 @@ bool tqi_ctl_wake_step(tqi_controller_t *ctl, op_t *op, uint32_t *budget)
         if (*budget == 0)
             return false;
         part->waking = req;
-        --*budget;
-        switch (fetch_try(ctl, req, budget)) {
+        attempt_t attempt = fetch_try(ctl, req, budget);
+        *budget -= (uint32_t)tqi_u64_min(*budget, 1);
+        switch (attempt) {
         case GOES_ON:
             return false;
         case STAYS:

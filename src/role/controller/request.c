@@ -426,8 +426,9 @@ static void request_start(tqi_controller_t *ctl, request_t *req, const route_t *
         uint32_t budget = TQI_SLICE_ROWS;
         bool is_over = req->op.step(ctl, &req->op, &budget);
 
-        tqi_assert(is_over && !req->is_parked);
-        tqi_ctl_request_close(ctl, req);
+        /* A clear may have joined one of a partition that is going. */
+        tqi_assert(is_over);
+        request_finish(ctl, &req->op);
         return;
     }
     if (part->queue.cnt > 0) {
