@@ -205,6 +205,30 @@ void grants_on_request(grants_t *g, const tqi_envelope_t *env)
         note_request(seen, env);
 }
 
+/* Whether a RETURN or a RESET that was handled, and whose answer has not been seen, may have freed
+ * the row: an answer that the port refuses (E_BUSY) is sent later. */
+static bool may_be_freed(const grants_t *g, uint32_t task, tq_row_t row, const holding_t *holding)
+{
+    for (tqi_map_u64_item_t *s = tqi_map_u64_first(&g->sessions); s; s = tqi_map_u64_next(s)) {
+        const seen_t *seen = s->value;
+        for (tqi_map_u64_item_t *a = tqi_map_u64_first(&seen->asked); a; a = tqi_map_u64_next(a)) {
+            const asked_t *asked = a->value;
+            if (asked->is_answered)
+                continue;
+            if (asked->kind == TQI_KIND_Reset && asked->part == holding->part &&
+                (asked->task == task || asked->task == TASKS))
+                return true;
+            if (asked->kind != TQI_KIND_Return || asked->task != task ||
+                holding->session != s->key || holding->is_final)
+                continue;
+            for (uint32_t i = 0; i < asked->rows_cnt; i++)
+                if (asked->rows[i] == row)
+                    return true;
+        }
+    }
+    return false;
+}
+
 /* ---- what it answers --------------------------------------------------------------------------- */
 
 static void granted(grants_t *g, const tqi_envelope_t *env, const asked_t *asked)
@@ -219,13 +243,15 @@ static void granted(grants_t *g, const tqi_envelope_t *env, const asked_t *asked
     for (uint32_t i = 0; i < msg.rows.cnt; i++) {
         tq_row_t row = tqi_u64s_at(msg.rows, i);
         holding_t *holding = tqi_map_u64_get(&g->rows[asked->task], row);
-        if (holding && holding->is_final)
+        if (holding && may_be_freed(g, asked->task, row, holding))
+            holding->session = 0;
+        else if (holding && holding->is_final)
             world_fail(w, "INV-20",
                        "task %s gets row %" PRIu64 " (session %" PRIu64 ", seq %" PRIu64
                        "), which session %" PRIu64 " has acknowledged (seq %" PRIu64 ")",
                        task_names[asked->task], row, env->session, env->seq, holding->session,
                        holding->seq);
-        if (holding && session_is_live(g, holding->session))
+        else if (holding && session_is_live(g, holding->session))
             world_fail(w, "INV-20",
                        "task %s gets row %" PRIu64 " (session %" PRIu64 ", seq %" PRIu64
                        "), which the live session %" PRIu64 " has (seq %" PRIu64 ")",

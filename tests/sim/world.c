@@ -323,8 +323,7 @@ static void check_role(proc_t *proc)
         is_ok = tqi_unit_check(proc->unit, &err);
     else
         is_ok = tqi_client_check(proc->client, &err);
-    /* The check itself needs memory, and may have been refused some. */
-    if (!is_ok && err.status != TQ_E_NO_MEMORY)
+    if (!is_ok)
         world_fail(proc->world, "INV-1 to INV-10", "%s: %s", proc->name, err.text);
 }
 
@@ -333,12 +332,16 @@ void check_all(world_t *w)
     for (uint32_t i = 0; i < w->procs_cnt; i++) {
         proc_t *proc = &w->procs[i];
         double refusal = proc->memory.refusal;
+        uint64_t fail_at = proc->memory.fail_at, calls = proc->memory.calls;
         const char *fault = tqi_sim_host_arena_fault(proc->host);
         if (fault)
             world_fail(w, "INV-26", "%s: %s", proc->name, fault);
         proc->memory.refusal = 0;
+        proc->memory.fail_at = 0;
         check_role(proc);
         proc->memory.refusal = refusal;
+        proc->memory.fail_at = fail_at;
+        proc->memory.calls = calls;
     }
 }
 

@@ -10,7 +10,7 @@
  *
  * The side that dialled has a monitor and is told when the end arrives. The side that listens has
  * none (libzmq): it is told when the end arrives, when it sends the next time, or never, as the seed
- * has it.
+ * has it. Who dialled for payload notices by heartbeats what nobody tells it.
  */
 #include <stdio.h>
 
@@ -18,6 +18,8 @@
 
 /* A connection that can't be made yet is tried again (SYN) until its owner gives up. */
 #define DIAL_AGAIN_NS (300 * TQI_SIM_MS)
+/* A payload connection has heartbeats of its own: its client notices within this that it is dead. */
+#define HEARTBEAT_NS (8 * TQI_SIM_S)
 
 static void lane_arrives(void *ctx);
 static void dial_done(void *ctx);
@@ -283,13 +285,22 @@ bool conn_send(conn_t *conn, int from, const void *data, size_t len, bool may_lo
 
 /* ---- ends -------------------------------------------------------------------------------------- */
 
+static void told_by_heartbeat(conn_t *conn, int at)
+{
+    if (conn->kind == CONN_PAYLOAD && at == 0)
+        tqi_sim_at(conn->sim, &conn->told[0],
+                   conn->sim->now_ns + sim_between(conn->sim, HEARTBEAT_NS / 2, HEARTBEAT_NS));
+}
+
 /* How the end `at`, which is still open, learns that the connection is over. True: by its lane. */
 static bool is_told_by_lane(conn_t *conn, int at)
 {
     tqi_sim_t *sim = conn->sim;
 
-    if (sim_chance(sim, sim->conf.faults.silence))
+    if (sim_chance(sim, sim->conf.faults.silence)) {
+        told_by_heartbeat(conn, at);
         return false;
+    }
     if (at == 0)
         return true;
     switch (tqi_rng_below(&sim->rng, 3)) {
@@ -326,6 +337,8 @@ void conn_died(conn_t *conn, int at, bool is_silent)
     int other = 1 - at;
 
     conn->ends[at].is_open = false;
+    if (conn->ends[other].is_open && is_silent)
+        told_by_heartbeat(conn, other);
     if (conn->ends[other].is_open)
         lane_end(&conn->lanes[other], !is_silent && is_told_by_lane(conn, other));
     maybe_free(conn);
