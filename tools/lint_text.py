@@ -24,7 +24,7 @@ MACHINE_PATH = re.compile(r"(?<![\w./$}>])/(?:work|root|home|Users|opt|mnt|srv)/
 URL = re.compile(r"\b(?:https?|ftp)://([\w.-]+)")
 # Documentation and identifiers; nothing here is fetched from.
 HOSTS = {
-    "127.0.0.1", "localhost", "example.com", "example.org", "github.com", "json-schema.org",
+    "127.0.0.1", "arxiv.org", "example.com", "example.org", "github.com", "json-schema.org",
     "keepachangelog.com", "semver.org", "spdx.org", "www.apache.org", "www.w3.org",
 }  # fmt: skip
 NOTE = re.compile(r"\b(?:TODO|FIXME|XXX|HACK)\b")
@@ -73,7 +73,8 @@ def check_file(rel, text):
         if MACHINE_PATH.search(line):
             yield number, "a path into one machine"
         for host in URL.findall(line):
-            if host.rstrip(".") not in HOSTS:
+            # A name without a dot is nobody's: addresses in tests.
+            if "." in host.rstrip(".") and host.rstrip(".") not in HOSTS:
                 yield number, f"URL of {host}"
         if source and NOTE.search(line) and rel.name != Path(__file__).name:
             yield number, "a note to self: do it or file it"
