@@ -81,6 +81,10 @@ TQ_API const char *tq_store_address(const tq_store_t *store);
 TQ_API const char *tq_store_public_address(const tq_store_t *store);
 TQ_API void tq_store_close(tq_store_t *store);
 
+/* A new CURVE key pair: 40 characters of Z85 and a terminator each. E_UNSUPPORTED where libzmq was
+ * built without it. Any thread. */
+TQ_API tq_status_t tq_keypair(char public_key[41], char secret_key[41], tq_error_t *err);
+
 #ifdef __cplusplus
 }
 #endif

@@ -117,6 +117,11 @@ static const char *first_place(const places_t *places)
     return places->real_cnt > 0 ? places->real[0] : places->inproc;
 }
 
+tq_status_t tq_keypair(char public_key[41], char secret_key[41], tq_error_t *err)
+{
+    return tqi_zmq_keypair(public_key, secret_key, err);
+}
+
 /* ---- controller ------------------------------------------------------------------------------ */
 
 struct tq_controller {

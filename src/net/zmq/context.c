@@ -113,7 +113,6 @@ tq_status_t tqi_zmq_socket(void *context, int type, int send_hwm, int receive_hw
     set_int(socket, ZMQ_SNDHWM, send_hwm);
     set_int(socket, ZMQ_RCVHWM, receive_hwm);
     set_int(socket, ZMQ_BACKLOG, BACKLOG);
-    set_int(socket, ZMQ_IPV6, 1);
     /* A connection that breaks stays broken: libzmq would otherwise deliver what was queued to
      * whoever listens there next. */
     set_int(socket, ZMQ_RECONNECT_IVL, -1);
@@ -172,6 +171,7 @@ tq_status_t tqi_zmq_bind(void *socket, const char *address, const tqi_zmq_keys_t
         if (rc != TQ_OK)
             return rc;
     }
+    set_int(socket, ZMQ_IPV6, strchr(address, '[') != NULL);
     if (keys && is_tcp(address) && keys->secret[0]) {
         set_int(socket, ZMQ_CURVE_SERVER, 1);
         zmq_setsockopt(socket, ZMQ_CURVE_SECRETKEY, keys->secret, 41);
@@ -200,6 +200,7 @@ tq_status_t tqi_zmq_bind(void *socket, const char *address, const tqi_zmq_keys_t
 tq_status_t tqi_zmq_connect(void *socket, const char *address, const tqi_zmq_keys_t *keys,
                             tqi_err_t *err)
 {
+    set_int(socket, ZMQ_IPV6, strchr(address, '[') != NULL);
     if (keys && is_tcp(address) && keys->server[0]) {
         char public[41], secret[41];
         if (zmq_curve_keypair(public, secret) != 0)
@@ -211,6 +212,13 @@ tq_status_t tqi_zmq_connect(void *socket, const char *address, const tqi_zmq_key
     if (zmq_connect(socket, address) != 0)
         return tqi_fail(err, errno == EINVAL ? TQ_E_CONFIG : TQ_E_SYSTEM,
                         "cannot connect to %s: %s", address, zmq_strerror(errno));
+    return TQ_OK;
+}
+
+tq_status_t tqi_zmq_keypair(char public_key[41], char secret_key[41], tqi_err_t *err)
+{
+    if (zmq_curve_keypair(public_key, secret_key) != 0)
+        return tqi_fail(err, TQ_E_UNSUPPORTED, "this libzmq has no CURVE: %s", zmq_strerror(errno));
     return TQ_OK;
 }
 

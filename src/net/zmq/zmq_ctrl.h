@@ -22,4 +22,7 @@ typedef struct tqi_zmq_conf {
 tq_status_t tqi_zmq_ctrl_new(const tqi_env_t *env, const tqi_zmq_conf_t *conf,
                              const tqi_sink_t *sink, tqi_ctrl_adapter_t **out, tqi_err_t *err);
 
+/* A new CURVE key pair, as terminated Z85 text. E_UNSUPPORTED. */
+tq_status_t tqi_zmq_keypair(char public_key[41], char secret_key[41], tqi_err_t *err);
+
 #endif
