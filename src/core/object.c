@@ -133,6 +133,7 @@ static tqi_batch_t *batch_new(tqi_objects_t *objs, const tqi_prepare_t *req)
     batch->alloc_bytes = bytes;
     batch->put_id = req->put_id;
     batch->session = req->session;
+    batch->fused_transfer = req->is_fused ? req->transfer : 0;
     batch->rows_cnt = req->rows.cnt;
     batch->fields_cnt = req->fields.cnt;
     batch->is_open = true;
@@ -413,7 +414,7 @@ static tq_status_t check_cells(tqi_objects_t *objs, const tqi_prepare_t *req, tq
             bool is_own = run_of(objs, *cell)->put_id == req->put_id;
 
             if (is_own && tqi_ref_state(*cell) == TQI_CELL_STAGED)
-                continue; /* COMMIT replaces it */
+                continue; /* an earlier attempt's: claimed from it */
             blame_row(blame, row);
             blame->field = name;
             if (is_own)
@@ -534,27 +535,36 @@ static void batch_discard(tqi_objects_t *objs, tqi_batch_t *batch)
     batch_free(objs, batch);
 }
 
-/* Claims the batch's empty cells; can only fail on a row given twice. */
+/* Claims the batch's empty cells, and those that an earlier attempt of its put has staged; can only
+ * fail on a cell named twice. */
 static tq_status_t batch_claim(tqi_objects_t *objs, tqi_batch_t *batch, tqi_blame_t *blame,
                                tqi_err_t *err)
 {
+    dropper_t drop = {.objs = objs};
+
     for (uint32_t f = 0; f < batch->fields_cnt; f++) {
         tqi_cells_select(&objs->cells, batch->fields[f], false);
         for (uint32_t i = 0; i < batch->rows_cnt; i++) {
             tqi_leaf_t *leaf;
             tqi_ref_t *cell = tqi_cells_at(&objs->cells, i, batch->rows[i], &leaf);
+            tqi_ref_t old = *cell;
 
-            if (*cell == 0) {
-                cell_set(objs, leaf, cell, tqi_ref(TQI_CELL_CLAIMED, batch->runs[f]->slot, i));
-                batch->pending_cnt++;
-            } else if (is_pending(*cell) && run_of(objs, *cell)->batch == batch) {
+            if (old && !is_pending(old))
+                continue;
+            if (old && run_of(objs, old)->batch == batch) {
+                dropper_flush(&drop);
                 blame_row(blame, batch->rows[i]);
                 return tqi_fail(err, TQ_E_DUPLICATE,
                                 "row %" PRIu64 ", field '%.128s' is named twice", batch->rows[i],
                                 batch->fields[f]->name);
             }
+            cell_set(objs, leaf, cell, tqi_ref(TQI_CELL_CLAIMED, batch->runs[f]->slot, i));
+            batch->pending_cnt++;
+            if (old)
+                dropper_add(&drop, old);
         }
     }
+    dropper_flush(&drop);
     return TQ_OK;
 }
 
@@ -641,16 +651,9 @@ tq_status_t tqi_objects_commit(tqi_objects_t *objs, tqi_batch_t *batch, tqi_blam
                 cell_set(objs, leaf, cell, tqi_ref(TQI_CELL_STAGED, slot, i));
                 continue;
             }
-            /* It was published at PREPARE, or staged by this put's earlier attempt; only death, and
-             * the end of the put with this batch, takes that away. */
-            tqi_assert(old && run_of(objs, old)->batch != batch);
-            if (is_pending(old)) {
-                tqi_assert(tqi_ref_state(old) == TQI_CELL_STAGED);
-                cell_set(objs, leaf, cell, tqi_ref(TQI_CELL_STAGED, slot, i));
-                batch->pending_cnt++;
-            } else {
-                cell_set(objs, leaf, cell, tqi_ref(TQI_CELL_PUBLISHED, slot, i));
-            }
+            /* It was published at PREPARE, and only death takes that away. */
+            tqi_assert(tqi_ref_state(old) == TQI_CELL_PUBLISHED);
+            cell_set(objs, leaf, cell, tqi_ref(TQI_CELL_PUBLISHED, slot, i));
             dropper_add(&drop, old);
         }
     }
@@ -686,50 +689,56 @@ void tqi_objects_doom(tqi_objects_t *objs, tqi_batch_t *batch)
     batch_leave_cells(objs, batch);
 }
 
-/* Walks the staged cells of a put's committed batches: publishes them, or empties them. */
+/* Walks the staged cells of a committed batch: publishes them, or empties them. That settles it, and
+ * its put if it was the last. */
+static uint64_t batch_settle(tqi_objects_t *objs, tqi_batch_t *batch, bool is_published)
+{
+    dropper_t drop = {.objs = objs};
+    uint64_t cells_cnt = 0;
+
+    batch_resolve(objs, batch);
+    batch->pending_cnt++; /* keeps it from settling before its last cell was looked at */
+    for (uint32_t f = 0; f < batch->fields_cnt && batch->pending_cnt > 1; f++) {
+        uint32_t slot = batch->runs[f]->slot;
+
+        tqi_cells_select(&objs->cells, batch->fields[f], false);
+        cells_cnt += batch->rows_cnt;
+        for (uint32_t i = 0; i < batch->rows_cnt; i++) {
+            tqi_leaf_t *leaf;
+            tqi_ref_t *cell = tqi_cells_at(&objs->cells, i, batch->rows[i], &leaf);
+            tqi_ref_t ref = tqi_ref(TQI_CELL_STAGED, slot, i);
+
+            if (!cell || *cell != ref)
+                continue;
+            if (is_published) {
+                cell_publish(objs, leaf, cell);
+            } else {
+                cell_set(objs, leaf, cell, 0);
+                dropper_add(&drop, ref);
+            }
+        }
+        dropper_flush(&drop);
+    }
+    batch_less_pending(objs, batch, 1);
+    tqi_cells_sweep(&objs->cells);
+    return cells_cnt;
+}
+
 static uint64_t put_settle(tqi_objects_t *objs, uint64_t put_id, bool is_published)
 {
     put_t *put = tqi_map_u64_get(&objs->puts, put_id);
     uint64_t cells_cnt = 0;
 
-    if (!put)
-        return 0;
     /* Settling its last batch frees the put: leave by the count, not by the list. */
-    for (size_t left = put->batches.cnt; left > 0; left--) {
+    for (size_t left = put ? put->batches.cnt : 0; left > 0; left--) {
         tqi_batch_t *batch = tqi_container_of(tqi_list_first(&put->batches), tqi_batch_t, node);
-        dropper_t drop = {.objs = objs};
 
         if (batch->is_open) {
             tqi_list_remove(&put->batches, &batch->node); /* to the end: look at the next one */
             tqi_list_push_back(&put->batches, &batch->node);
-            continue;
+        } else {
+            cells_cnt += batch_settle(objs, batch, is_published);
         }
-        batch_resolve(objs, batch);
-        batch->pending_cnt++; /* keeps it from settling before its last cell was looked at */
-        for (uint32_t f = 0; f < batch->fields_cnt && batch->pending_cnt > 1; f++) {
-            uint32_t slot = batch->runs[f]->slot;
-
-            tqi_cells_select(&objs->cells, batch->fields[f], false);
-            cells_cnt += batch->rows_cnt;
-            for (uint32_t i = 0; i < batch->rows_cnt; i++) {
-                tqi_leaf_t *leaf;
-                tqi_ref_t *cell = tqi_cells_at(&objs->cells, i, batch->rows[i], &leaf);
-
-                if (!cell || *cell != tqi_ref(TQI_CELL_STAGED, slot, i))
-                    continue;
-                if (is_published) {
-                    cell_publish(objs, leaf, cell);
-                } else {
-                    tqi_ref_t ref = *cell;
-
-                    cell_set(objs, leaf, cell, 0);
-                    dropper_add(&drop, ref);
-                }
-            }
-            dropper_flush(&drop);
-        }
-        batch_less_pending(objs, batch, 1);
-        tqi_cells_sweep(&objs->cells);
     }
     return cells_cnt;
 }
@@ -746,6 +755,26 @@ uint64_t tqi_objects_abort(tqi_objects_t *objs, uint64_t put_id, uint64_t sessio
     if (!put || put->session != session)
         return 0;
     return put_settle(objs, put_id, false);
+}
+
+bool tqi_objects_abort_fused(tqi_objects_t *objs, uint64_t session, uint64_t transfer)
+{
+    for (tqi_map_u64_item_t *it = tqi_map_u64_first(&objs->puts); it; it = tqi_map_u64_next(it)) {
+        const put_t *put = it->value;
+
+        if (put->session != session)
+            continue;
+        tqi_list_each(&put->batches, node)
+        {
+            tqi_batch_t *batch = tqi_container_of(node, tqi_batch_t, node);
+
+            if (batch->is_open || batch->fused_transfer != transfer)
+                continue;
+            batch_settle(objs, batch, false);
+            return true;
+        }
+    }
+    return false;
 }
 
 uint64_t tqi_objects_staged_put(const tqi_objects_t *objs, uint64_t session)

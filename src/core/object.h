@@ -62,6 +62,7 @@ typedef struct tqi_blame {
 typedef struct tqi_batch {
     uint64_t put_id;
     uint64_t session;
+    uint64_t fused_transfer; /* the transfer that it came and was committed with, or 0 */
     uint32_t rows_cnt;
     uint32_t fields_cnt;
     uint64_t pending_cnt; /* cells that are claimed or staged */
@@ -79,6 +80,7 @@ typedef struct tqi_batch {
 /* Views into the request; nothing of it is kept. */
 typedef struct tqi_prepare {
     uint64_t session;
+    uint64_t transfer;
     uint64_t put_id;
     tqi_u64s_t rows;
     tqi_strs_t fields;
@@ -89,8 +91,8 @@ typedef struct tqi_prepare {
     uint64_t fused_bytes;
 } tqi_prepare_t;
 
-/* Takes extents and claims cells; all or nothing. What the same put has staged in a cell before (an
- * attempt whose answer it did not wait for) is replaced by COMMIT.
+/* Takes extents and claims cells; all or nothing. What the same put has staged there before, in an
+ * attempt whose answer it did not wait for, goes.
  *   E_FULL      no space now (figures in the text)      } the same call may
  *   E_BUSY      another put claimed or staged a cell    } succeed later
  *   E_TOO_LARGE more than the capacity, or over a limit
@@ -116,6 +118,9 @@ uint64_t tqi_objects_confirm(tqi_objects_t *objs, uint64_t put_id);
 /* The put, of that session, failed: its staged objects are freed; what it replaced stays replaced.
  * Open batches are the caller's. */
 uint64_t tqi_objects_abort(tqi_objects_t *objs, uint64_t put_id, uint64_t session);
+/* A fused PREPARE was given up before its answer came: what it staged is freed. False: nothing is
+ * staged that came with it. */
+bool tqi_objects_abort_fused(tqi_objects_t *objs, uint64_t session, uint64_t transfer);
 /* Any put of the session that has staged objects, or 0. */
 uint64_t tqi_objects_staged_put(const tqi_objects_t *objs, uint64_t session);
 

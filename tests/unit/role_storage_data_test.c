@@ -418,6 +418,30 @@ static void what_was_cancelled_before_it_came_is_refused(void **state)
     rig_close(&rig);
 }
 
+static void a_fused_put_can_be_cancelled_after_the_fact(void **state)
+{
+    rig_t rig;
+    (void)state;
+    rig_open(&rig, CAPACITY);
+    put_published(&rig, 1, 0, 2, 100);
+    rig_put_t put = rig_fused(2, 0, 4, 100);
+    rig_put_t other = rig_fused(3, 10, 4, 100);
+    other.put_id = 2;
+    assert_int_equal(rig_put(&rig, &put), TQ_OK);
+    assert_int_equal(rig_put(&rig, &other), TQ_OK);
+    assert_int_equal(RIG_ID_CALL(&rig, Cancel, 2), TQ_OK);
+    assert_int_equal(rig_figure(&rig, "cells_staged"), 4); /* the other transfer's */
+    assert_int_equal(rig_value(&rig, 1), 2);               /* what was replaced stays so */
+    rig_check(&rig);
+    put.transfer = 4;
+    assert_int_equal(rig_put(&rig, &put), TQ_OK);
+    rig_confirm(&rig, 2);
+    assert_int_equal(rig_value(&rig, 3), 2);
+    assert_int_equal(RIG_ID_CALL(&rig, Cancel, 4), TQ_OK); /* too late: published */
+    assert_int_equal(rig_value(&rig, 3), 2);
+    rig_close(&rig);
+}
+
 static void what_was_given_up_is_not_remembered_for_ever(void **state)
 {
     rig_t rig;
@@ -837,6 +861,7 @@ int main(void)
         cmocka_unit_test(a_get_given_up_while_it_is_sent_stays_pinned_until_the_ports_word),
         cmocka_unit_test(bytes_that_land_while_the_controller_is_silent_do_not_count),
         cmocka_unit_test(what_was_cancelled_before_it_came_is_refused),
+        cmocka_unit_test(a_fused_put_can_be_cancelled_after_the_fact),
         cmocka_unit_test(what_was_given_up_is_not_remembered_for_ever),
         cmocka_unit_test(an_abort_takes_all_that_the_put_brought),
         cmocka_unit_test(a_full_unit_says_so_with_the_figures),

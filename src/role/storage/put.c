@@ -129,6 +129,7 @@ static tq_status_t try_prepare(tqi_unit_t *unit, transfer_t *t, const tqi_msg_Pr
 {
     tqi_prepare_t args = {
         .session = t->session->id,
+        .transfer = t->core.id,
         .put_id = msg->put_id,
         .rows = msg->rows,
         .fields = msg->fields,

@@ -250,6 +250,8 @@ void transfer_on_cancel(tqi_unit_t *unit, session_t *session, request_t *request
     session->given_up_seq = tqi_u64_max(session->given_up_seq, request->seq);
     if (t && tqi_transfer_can(&t->core, TQI_TRANSFER_EV_CANCEL))
         transfer_event(unit, t, TQI_TRANSFER_EV_CANCEL, now_ns);
+    else if (!t && tqi_objects_abort_fused(unit->objs, session->id, msg->transfer))
+        unit->is_dirty = true; /* a fused PREPARE is committed before it can be cancelled */
     reply(unit, request, NULL);
 }
 
