@@ -483,6 +483,16 @@ static void give_back(tqi_link_t *link, uint16_t kind, const tqi_buf_t *asked,
         if (abort.put_id != 0)
             tqi_link_request(link, NULL, NULL, TQI_KIND_Publish, &abort, TQI_NEVER, now_ns, NULL,
                              NULL);
+    } else if (kind == TQI_KIND_PreparePut || kind == TQI_KIND_PrepareGet) {
+        /* What was said when the op ended may have gone to the unit's life before this one. */
+        tqi_msg_PreparePut_t put = {0};
+        tqi_msg_PrepareGet_t get = {0};
+        tqi_msg_Cancel_t cancel;
+        bool is_put = kind == TQI_KIND_PreparePut;
+        if (tqi_msg_decode(&was, kind, is_put ? (void *)&put : (void *)&get, NULL) != TQ_OK)
+            return;
+        cancel.transfer = is_put ? put.transfer : get.transfer;
+        tqi_link_request(link, NULL, NULL, TQI_KIND_Cancel, &cancel, TQI_NEVER, now_ns, NULL, NULL);
     } else if (kind == TQI_KIND_Fetch) {
         tqi_msg_Fetch_t fetch;
         tqi_msg_Fetch_R_t granted;

@@ -55,7 +55,8 @@ typedef struct put {
     uint64_t bytes;
 
     put_phase_t phase;
-    uint64_t put_id;   /* 0: none is open at the controller */
+    uint64_t put_id;   /* 0: none was begun, or it is published */
+    bool is_used_up;   /* the controller has ended it: only the units are told to ABORT */
     uint8_t *produced; /* bitset over rows x columns */
     const uint8_t *has_data;
     uint32_t waiting_cnt; /* slots not STORED; YIELDING: CANCELs unanswered; PUBLISHING: parts */
@@ -329,6 +330,7 @@ static void put_start(tqi_op_t *op, uint64_t now_ns)
 
     put->phase = PUT_RESOLVING;
     put->put_id = 0;
+    put->is_used_up = false;
     if (put->keys.cnt > 0 || put->given) {
         tqi_msg_Resolve_t msg = {
             .partition = tqi_str(put->partition),
@@ -857,8 +859,7 @@ static void put_failed(put_t *put, tqi_slot_t *slot, const tqi_reply_t *reply, u
     }
     if (put->phase == PUT_PUBLISHING) {
         /* The put_id is used up by the answer to the part that would have applied it. */
-        if (put->waiting_cnt == 1)
-            put->put_id = 0;
+        put->is_used_up = put->waiting_cnt == 1;
         put->is_published = false;
     }
     if (slot && tq_status_class(reply->status) == TQ_CLASS_PEER)
@@ -972,6 +973,8 @@ static void abort_units(put_t *put, uint64_t now_ns)
     tqi_msg_Abort_t msg = {.put_id = put->put_id};
     const tqi_link_t *last = NULL;
 
+    if (put->put_id == 0)
+        return;
     for (uint32_t s = 0; s < op->slots_cnt; s++) {
         tqi_slot_t *slot = &op->slots[s];
         if (!slot->is_touched || slot->link == last)
@@ -999,7 +1002,7 @@ static void put_clean(tqi_op_t *op, uint64_t now_ns)
     if (op->slots_cnt > 0 && !op->is_restarting)
         name_replaced(put);
     abort_units(put, now_ns);
-    if (put->put_id != 0)
+    if (put->put_id != 0 && !put->is_used_up)
         tqi_link_request(op->client->controller, op, NULL, TQI_KIND_Publish, &msg,
                          op->clean_deadline_ns, now_ns, NULL, NULL);
 }
