@@ -191,6 +191,34 @@ static void a_put_under_way_when_the_store_is_stopped_ends_when_it_goes_on(void 
     free(data);
 }
 
+static void a_forked_child_of_the_stores_process_is_a_client_like_any_other(void **state)
+{
+    api_t api;
+    int status;
+
+    (void)state;
+    api_open_conf(&api, (tq_store_conf_t){0});
+    pid_t pid = fork();
+    if (pid == 0) {
+        remote_t remote = {0};
+        tq_client_conf_t conf = {.address = tq_store_public_address(api.store)};
+        tq_error_t err;
+        if (tq_client_open(&conf, &remote.client, &err) != TQ_OK) {
+            fprintf(stderr, "%s\n", err.text);
+            _exit(1);
+        }
+        round_trip(&remote, 8, 8, 1);
+        round_trip(&remote, 64, 20000, 2);
+        tq_client_close(remote.client);
+        _exit(0);
+    }
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    if (WIFSIGNALED(status))
+        fail_msg("the child was ended by signal %d", WTERMSIG(status));
+    assert_int_equal(WEXITSTATUS(status), 0);
+    api_close(&api);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -198,6 +226,7 @@ int main(void)
         cmocka_unit_test(waiting_threads_and_queues_both_get_their_bytes),
         cmocka_unit_test(a_killed_store_fails_every_call_within_five_seconds),
         cmocka_unit_test(a_put_under_way_when_the_store_is_stopped_ends_when_it_goes_on),
+        cmocka_unit_test(a_forked_child_of_the_stores_process_is_a_client_like_any_other),
     };
 
     signal(SIGPIPE, SIG_IGN);

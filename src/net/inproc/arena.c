@@ -10,6 +10,7 @@
 #include <inttypes.h>
 #include <pthread.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "base/assert.h"
 #include "base/env.h"
@@ -30,6 +31,7 @@ struct tqi_inproc_arena {
     tqi_arena_t port;
     tqi_node_t in_registry;
     uint64_t handle;
+    pid_t pid; /* a forked child has a copy of the table, and none of the memory behind it */
     atomic_uint refs;
     pthread_mutex_t mutex;
     tqi_map_u64_t segments; /* id -> segment, under mutex */
@@ -71,7 +73,7 @@ tqi_inproc_arena_t *tqi_inproc_arena_find(uint64_t handle)
     tqi_list_each(&registry, node)
     {
         tqi_inproc_arena_t *arena = tqi_container_of(node, tqi_inproc_arena_t, in_registry);
-        if (arena->handle == handle) {
+        if (arena->handle == handle && arena->pid == getpid()) {
             atomic_fetch_add_explicit(&arena->refs, 1, memory_order_relaxed);
             found = arena;
         }
@@ -143,6 +145,7 @@ tq_status_t tqi_inproc_arena_new(tqi_inproc_arena_t **out, tqi_err_t *err)
     if (!arena)
         return tqi_fail(err, TQ_E_NO_MEMORY, "no memory for an arena");
     arena->port = (tqi_arena_t){arena_open, arena_punch, arena_close};
+    arena->pid = getpid();
     atomic_init(&arena->refs, 1);
     pthread_mutex_init(&arena->mutex, NULL);
     tqi_map_u64_init(&arena->segments, tqi_env_malloc());

@@ -13,6 +13,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/assert.h"
 #include "base/list.h"
@@ -62,6 +63,7 @@ typedef struct name {
     tqi_node_t in_registry;
     tqi_node_t in_owner;
     inproc_t *owner;
+    pid_t pid; /* a forked child has a copy of the table, and none of the threads in it */
     char text[];
 } name_t;
 
@@ -73,7 +75,7 @@ static name_t *registry_find(const char *text)
     tqi_list_each(&registry, node)
     {
         name_t *name = tqi_container_of(node, name_t, in_registry);
-        if (strcmp(name->text, text) == 0)
+        if (name->pid == getpid() && strcmp(name->text, text) == 0)
             return name;
     }
     return NULL;
@@ -254,6 +256,7 @@ static tq_status_t inproc_listen(tqi_ctrl_adapter_t *adapter, const char *addres
         return tqi_fail(err, TQ_E_NO_MEMORY, "no memory to listen on %s", address);
     memset(name, 0, sizeof *name);
     name->owner = self;
+    name->pid = getpid();
     memcpy(name->text, text, strlen(text) + 1);
 
     pthread_mutex_lock(&registry_mutex);
