@@ -478,6 +478,7 @@ struct unit {
     tqi_intervals_t missed; /* rows to unlink that no clear waits for */
     tqi_intervals_t dead;   /* blocks to declare dead */
     TQI_VEC(confirm_t) confirms;
+    uint32_t unsent_cnt;    /* of those, with no CONFIRM under way */
     TQI_VEC(uint64_t) ends; /* sessions whose end it has not been told */
     uint64_t wipes;         /* lives lost so far */
     uint64_t wiped_at;      /* ctl->wipes at the last */

@@ -319,24 +319,16 @@ static tq_status_t push_end(tqi_controller_t *ctl, unit_t *unit)
     for (size_t i = 0; i < unit->confirms.len; i++)
         if (unit->confirms.at[i].session != session || unit->confirms.at[i].seq != 0)
             unit->confirms.at[kept++] = unit->confirms.at[i];
+    unit->unsent_cnt -= (uint32_t)(unit->confirms.len - kept);
     unit->confirms.len = kept;
     unit->ends.len--;
     memmove(unit->ends.at, unit->ends.at + 1, unit->ends.len * sizeof *unit->ends.at);
     return TQ_OK;
 }
 
-static size_t confirms_unsent(const unit_t *unit)
+static tq_status_t push_confirms(tqi_controller_t *ctl, unit_t *unit)
 {
-    size_t cnt = 0;
-
-    for (size_t i = 0; i < unit->confirms.len; i++)
-        cnt += unit->confirms.at[i].seq == 0;
-    return cnt;
-}
-
-static tq_status_t push_confirms(tqi_controller_t *ctl, unit_t *unit, size_t unsent)
-{
-    uint32_t cnt = 0, cap = (uint32_t)tqi_u64_min(unsent, CONFIRM_BATCH_MAX);
+    uint32_t cnt = 0, cap = (uint32_t)tqi_u64_min(unit->unsent_cnt, CONFIRM_BATCH_MAX);
     uint64_t *ids = tqi_env_calloc(ctl->env, cap, sizeof *ids);
     uint64_t seq = 0;
     tq_status_t rc = ids ? TQ_OK : TQ_E_NO_MEMORY;
@@ -352,6 +344,7 @@ static tq_status_t push_confirms(tqi_controller_t *ctl, unit_t *unit, size_t uns
     for (size_t i = 0; rc == TQ_OK && i < unit->confirms.len && cnt > 0; i++)
         if (unit->confirms.at[i].seq == 0) {
             unit->confirms.at[i].seq = seq;
+            unit->unsent_cnt--;
             cnt--;
         }
     tqi_env_free(ctl->env, ids, cap * sizeof *ids);
@@ -442,6 +435,7 @@ static tq_status_t unit_reborn(tqi_controller_t *ctl, unit_t *unit)
     tqi_intervals_fini(&unit->missed);
     tqi_intervals_fini(&unit->dead);
     unit->confirms.len = 0;
+    unit->unsent_cnt = 0;
     unit->ends.len = 0;
     unit->wipes++;
     unit->wiped_at = ++ctl->wipes;
@@ -459,17 +453,15 @@ void tqi_ctl_unit_push(tqi_controller_t *ctl, unit_t *unit)
         return;
     }
     while (unit->peer != 0 && rc == TQ_OK && tqi_outbox_cnt(unit->outbox) < UNIT_ORDERS_MAX) {
-        size_t unsent;
-
         if (unit->missed.vec.len > 0)
             rc = push_missed(ctl, unit);
         else if (tqi_list_first(&unit->unlinks))
             rc = push_unlink(ctl, unit);
         else if (unit->ends.len > 0)
             rc = push_end(ctl, unit);
-        else if ((unsent = confirms_unsent(unit)) > 0 &&
-                 (unsent >= CONFIRM_BATCH_MAX || !tqi_heap_node_is_in(&unit->confirm.node)))
-            rc = push_confirms(ctl, unit, unsent);
+        else if (unit->unsent_cnt > 0 && (unit->unsent_cnt >= CONFIRM_BATCH_MAX ||
+                                          !tqi_heap_node_is_in(&unit->confirm.node)))
+            rc = push_confirms(ctl, unit);
         else
             break;
     }
@@ -495,6 +487,7 @@ void tqi_ctl_unit_confirm(tqi_controller_t *ctl, unit_t *unit, put_t *put)
     confirm_t confirm = {.put_id = put->id, .session = put->session->id};
 
     unit->confirms.at[unit->confirms.len++] = confirm;
+    unit->unsent_cnt++;
     /* Without a timer it is sent at once. */
     if (!tqi_heap_node_is_in(&unit->confirm.node))
         (void)tqi_ctl_timer_arm(ctl, &unit->confirm, ctl->now_ns + ms_to_ns(ctl->confirm_ms));
