@@ -4,9 +4,9 @@
  * request are neighbours in leaves and runs. What leaves cells is collected into ranges of one run
  * and dropped a range at a time: clearing a column is one give-back.
  *
- * INV: a cell's reference names a run's row that is kept; a kept row of a run without a batch is
- * named by exactly one cell. An open batch's claimed cells count in pending_cnt; its rows stay kept
- * whatever happens to their cells, because a writer may be writing them.
+ * INV-11, INV-14 and INV-15 of docs/architecture.md are audited at the end of this file. An open
+ * batch's claimed cells count in pending_cnt; its rows stay kept whatever happens to their cells,
+ * because a writer may be writing them.
  */
 #include "core/object.h"
 

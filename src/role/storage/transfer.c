@@ -2,7 +2,7 @@
 /*
  * Every end of a transfer is transfer_event with the event that brought it, and what is then done
  * depends on the state that the table leads to and on nothing else. Memory goes back to the
- * allocator only where the phase says that nobody writes it (INV: core/transfer.h).
+ * allocator only where the phase says that nobody writes it (INV-13).
  */
 #include <inttypes.h>
 #include <string.h>
