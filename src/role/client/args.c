@@ -42,6 +42,25 @@ static tq_status_t check_list(const char *what, const tq_strs_t *strs, uint32_t 
     return TQ_OK;
 }
 
+tq_status_t tqi_check_keys(const tq_strs_t *keys, bool may_be_empty, tqi_err_t *err)
+{
+    tq_status_t rc;
+
+    if (!keys || keys->cnt == 0)
+        return may_be_empty ? TQ_OK : tqi_fail(err, TQ_E_INVALID, "no keys were given");
+    rc = check_list("key", keys, TQ_REQUEST_ROWS_MAX, err);
+    if (rc != TQ_OK)
+        return rc;
+    for (uint32_t i = 0; i < keys->cnt; i++) {
+        size_t len = keys->offsets[i + 1] - keys->offsets[i];
+        if (len > TQ_NAME_MAX)
+            return tqi_fail(err, TQ_E_TOO_LARGE,
+                            "key %" PRIu32 " has %zu bytes, over the limit of %u", i, len,
+                            TQ_NAME_MAX);
+    }
+    return TQ_OK;
+}
+
 tq_status_t tqi_check_strs(const char *what, const tq_strs_t *strs, uint32_t cnt_max,
                            size_t item_max, bool may_be_empty, tqi_err_t *err)
 {

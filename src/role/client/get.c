@@ -79,7 +79,7 @@ tq_status_t tqi_op_get(const tqi_env_t *env, const tq_get_args_t *args, tqi_op_t
     if (rc == TQ_OK && (args->keys != NULL) == (args->rows != NULL))
         rc = tqi_fail(err, TQ_E_INVALID, "a get names its rows by keys or by index");
     if (rc == TQ_OK && args->keys)
-        rc = tqi_check_strs("key", args->keys, TQ_REQUEST_ROWS_MAX, TQ_NAME_MAX, true, err);
+        rc = tqi_check_keys(args->keys, true, err);
     if (rc == TQ_OK && args->rows)
         rc = tqi_check_rows("get", args->rows, args->rows_cnt, err);
     if (rc == TQ_OK && args->fields) {
@@ -439,6 +439,15 @@ static bool is_equal(const tq_desc_t *a, const tq_desc_t *b, unsigned from)
     return true;
 }
 
+/* Whether rows of it have no bytes whatever their shape[0], so that bytes can't tell their lengths. */
+static bool has_empty_steps(const tq_desc_t *desc)
+{
+    for (unsigned i = 1; i < desc->ndim; i++)
+        if (desc->shape[i] == 0)
+            return true;
+    return false;
+}
+
 /* The layout that all the slots' descriptors of a field allow, and the first of them. */
 static tq_status_t layout_of(const get_t *get, uint32_t f, tq_layout_t *layout, tq_desc_t *first,
                              tqi_err_t *err)
@@ -463,8 +472,9 @@ static tq_status_t layout_of(const get_t *get, uint32_t f, tq_layout_t *layout, 
             has_first = true;
             if (*layout == TQ_LAYOUT_UNIFORM && !is_equal(first, &desc, 0))
                 *layout = TQ_LAYOUT_RAGGED;
-            if (*layout == TQ_LAYOUT_RAGGED && (first->encoding != TQ_ENC_TENSOR ||
-                                                first->ndim == 0 || !is_equal(first, &desc, 1)))
+            if (*layout == TQ_LAYOUT_RAGGED &&
+                (first->encoding != TQ_ENC_TENSOR || first->ndim == 0 || has_empty_steps(first) ||
+                 !is_equal(first, &desc, 1)))
                 *layout = TQ_LAYOUT_EACH;
             if (*layout == TQ_LAYOUT_EACH)
                 return TQ_OK;
@@ -792,20 +802,23 @@ static void get_on_reply(tqi_op_t *op, tqi_slot_t *slot, const tqi_reply_t *repl
     }
 }
 
-static void get_clean(tqi_op_t *op, uint64_t now_ns)
+static bool get_clean(tqi_op_t *op, uint64_t now_ns)
 {
     if (op->err.status == TQ_OK)
-        return;
+        return true;
     for (uint32_t s = 0; s < op->slots_cnt; s++) {
         tqi_slot_t *slot = &op->slots[s];
         tqi_msg_Cancel_t cancel = {.transfer = slot->transfer};
         bool has_pins = slot->state == TQI_SLOT_PREPARING || slot->state == TQI_SLOT_READY ||
                         slot->state == TQI_SLOT_MOVING;
-        /* Pins go with the lease too; nobody waits for the answer. */
-        if (has_pins && slot->is_touched && !slot->ready.is_inline)
+        /* Nobody waits for the answer. */
+        if (has_pins && slot->is_touched && !slot->ready.is_inline &&
             tqi_link_request(slot->link, NULL, NULL, TQI_KIND_Cancel, &cancel, TQI_NEVER, now_ns,
-                             NULL, NULL);
+                             NULL, NULL) != TQ_OK)
+            return false;
+        slot->is_touched = false;
     }
+    return true;
 }
 
 static const tqi_op_class_t get_class = {

@@ -5,6 +5,7 @@
  *
  *   client.c  session, unit table, timers: who is told what
  *   link.c    one peer: connection, HELLO, PING, requests and their resending
+ *   orphan.c  requests whose op has ended before they were answered
  *   op.c      what all ops have in common: memory, deadline, the way to the end
  *   slot.c    the part of a put or a get that concerns one unit
  *   put.c, get.c, fetch.c, simple.c, paged.c, stat.c: one idea of an op each
@@ -146,6 +147,7 @@ struct tqi_req {
     bool is_in_backlog;
     bool is_delayed;
     bool is_detached; /* it never had an op: something is undone */
+    bool is_point;    /* once it was sent, the outcome of its op is the peer's to say */
     uint64_t seq;     /* 0 in the backlog */
     uint64_t since_ns;
     uint64_t deadline_ns; /* of its budget */
@@ -181,8 +183,12 @@ void tqi_link_reset(tqi_link_t *link);
 tq_status_t tqi_link_request(tqi_link_t *link, tqi_op_t *op, tqi_slot_t *slot, uint16_t kind,
                              const void *msg, uint64_t deadline_ns, uint64_t now_ns,
                              tqi_req_t **req, tqi_err_t *err);
-/* Nobody listens to it any more. What its late answer grants is given back (link.c). */
+/* Nobody listens to it any more. What its late answer grants is given back (orphan.c). */
 void tqi_req_orphan(tqi_req_t *req);
+/* An orphan of this kind and body was answered well; must_stay_open: its seq is acknowledged by
+ * somebody else later. False when there is no memory to do what that takes. */
+bool tqi_orphan_answered(tqi_link_t *link, uint16_t kind, const tqi_buf_t *body,
+                         const tqi_envelope_t *reply, uint64_t now_ns, bool *must_stay_open);
 /* A caller has taken the reply of a seq that was left open. */
 void tqi_link_take(tqi_link_t *link, uint64_t seq, uint64_t now_ns);
 void tqi_link_on_message(tqi_link_t *link, const tqi_envelope_t *env, uint64_t now_ns);
@@ -226,8 +232,9 @@ struct tqi_op_class {
      * the op ends with it. */
     bool (*stop)(tqi_op_t *op, tqi_stop_t why, tqi_err_t *err, uint64_t now_ns);
     /* Optional: ENDING, and no transfer runs any more: sends what must be undone. Requests that
-     * listen (op given) are waited for, for a while. Also before a restart. */
-    void (*clean)(tqi_op_t *op, uint64_t now_ns);
+     * listen (op given) are waited for, for a while. Also before a restart. False: something could
+     * not be sent for want of memory; it is called again. */
+    bool (*clean)(tqi_op_t *op, uint64_t now_ns);
     /* Optional: frees what is not in the op's own memory. May be called more than once. */
     void (*fini)(tqi_op_t *op);
 };
@@ -294,6 +301,8 @@ void tqi_op_restart(tqi_op_t *op, const tqi_err_t *err, uint64_t now_ns);
 void tqi_op_settle(tqi_op_t *op, uint64_t now_ns);
 /* Somebody or something wants it to end. */
 void tqi_op_stop(tqi_op_t *op, tqi_stop_t why, tqi_err_t *err, uint64_t now_ns);
+/* A request of it was sent from which on its outcome is the peer's to say. */
+bool tqi_op_is_past_point(const tqi_op_t *op);
 /* Of a request: the link's, with the op's deadline; fails the op when it can't be made. */
 bool tqi_op_request(tqi_op_t *op, tqi_link_t *link, tqi_slot_t *slot, uint16_t kind,
                     const void *msg, uint64_t now_ns);
@@ -315,7 +324,9 @@ void tqi_op_seal(tqi_op_t *op);
 /* ---- checks of arguments (args.c) -------------------------------------------------------------- */
 
 tq_status_t tqi_check_name(const char *what, const char *name, tqi_err_t *err);
-/* A list of names or keys of 1 to TQ_NAME_MAX bytes without NUL. NULL is fine if cnt_max says so. */
+/* Keys: any bytes, none included, up to TQ_NAME_MAX each. No keys are fine if may_be_empty. */
+tq_status_t tqi_check_keys(const tq_strs_t *keys, bool may_be_empty, tqi_err_t *err);
+/* A list of names of 1 to item_max bytes without NUL. No names are fine if may_be_empty. */
 tq_status_t tqi_check_strs(const char *what, const tq_strs_t *strs, uint32_t cnt_max,
                            size_t item_max, bool may_be_empty, tqi_err_t *err);
 tq_status_t tqi_check_rows(const char *what, const tq_row_t *rows, uint32_t cnt, tqi_err_t *err);

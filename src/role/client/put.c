@@ -63,7 +63,7 @@ typedef struct put {
     bool is_retaking;
     uint64_t space_deadline_ns; /* 0: nothing was full yet */
     tq_schema_t *schemas;
-    bool is_published; /* PUBLISH was sent */
+    bool is_named; /* the error names the cells that were replaced */
 } put_t;
 
 static put_t *put_of(tqi_op_t *op)
@@ -215,7 +215,7 @@ static tq_status_t put_check(const tq_put_args_t *args, uint64_t *bytes, const t
         if (args->keys->cnt != args->rows_cnt)
             return tqi_fail(err, TQ_E_INVALID, "%" PRIu32 " keys for %" PRIu32 " rows",
                             args->keys->cnt, args->rows_cnt);
-        rc = tqi_check_strs("key", args->keys, TQ_REQUEST_ROWS_MAX, TQ_NAME_MAX, false, err);
+        rc = tqi_check_keys(args->keys, false, err);
         if (rc == TQ_OK)
             rc = tqi_check_distinct_strs(env, "key", args->keys, err);
     } else if (args->rows) {
@@ -778,9 +778,13 @@ static void send_parts(put_t *put, tqi_strs_t schemas, uint32_t *offsets, uint64
             .is_replace_tags = (put->flags & TQ_PUT_REPLACE_TAGS) != 0,
             .want_meta = (put->flags & TQ_PUT_WANT_META) != 0,
         };
-        /* The last part is what applies it. */
-        put->is_published = put->is_published || part == parts;
-        tqi_op_request(op, op->client->controller, NULL, TQI_KIND_Publish, &msg, now_ns);
+        tqi_req_t *req;
+        tqi_err_t err;
+        if (tqi_link_request(op->client->controller, op, NULL, TQI_KIND_Publish, &msg,
+                             op->deadline_ns, now_ns, &req, &err) == TQ_OK)
+            req->is_point = part == parts; /* the last part is what applies it */
+        else
+            tqi_op_fail(op, &err, now_ns);
     }
 }
 
@@ -860,7 +864,6 @@ static void put_failed(put_t *put, tqi_slot_t *slot, const tqi_reply_t *reply, u
     if (put->phase == PUT_PUBLISHING) {
         /* The put_id is used up by the answer to the part that would have applied it. */
         put->is_used_up = put->waiting_cnt == 1;
-        put->is_published = false;
     }
     if (slot && tq_status_class(reply->status) == TQ_CLASS_PEER)
         tqi_err_prefix(&err, "storage unit %u", slot->link->unit_id);
@@ -920,7 +923,7 @@ static bool put_stop(tqi_op_t *op, tqi_stop_t why, tqi_err_t *err, uint64_t now_
 {
     put_t *put = put_of(op);
 
-    if (!put->is_published)
+    if (!tqi_op_is_past_point(op))
         return false;
     if (why == TQI_STOP_CANCEL)
         return true; /* its real outcome is on the way */
@@ -967,26 +970,26 @@ static void name_replaced(put_t *put)
 }
 
 /* ABORT to each unit that was touched, once; answers are waited for. */
-static void abort_units(put_t *put, uint64_t now_ns)
+static bool abort_units(put_t *put, uint64_t now_ns)
 {
     tqi_op_t *op = &put->op;
     tqi_msg_Abort_t msg = {.put_id = put->put_id};
     const tqi_link_t *last = NULL;
 
-    if (put->put_id == 0)
-        return;
-    for (uint32_t s = 0; s < op->slots_cnt; s++) {
+    for (uint32_t s = 0; s < op->slots_cnt && put->put_id != 0; s++) {
         tqi_slot_t *slot = &op->slots[s];
-        if (!slot->is_touched || slot->link == last)
-            continue;
-        last = slot->link;
-        /* Without memory the unit learns of it from the lease or the end of the session. */
-        tqi_link_request(slot->link, op, NULL, TQI_KIND_Abort, &msg, op->clean_deadline_ns, now_ns,
-                         NULL, NULL);
+        if (slot->is_touched && slot->link != last &&
+            tqi_link_request(slot->link, op, NULL, TQI_KIND_Abort, &msg, op->clean_deadline_ns,
+                             now_ns, NULL, NULL) != TQ_OK)
+            return false;
+        if (slot->is_touched)
+            last = slot->link;
+        slot->is_touched = false;
     }
+    return true;
 }
 
-static void put_clean(tqi_op_t *op, uint64_t now_ns)
+static bool put_clean(tqi_op_t *op, uint64_t now_ns)
 {
     put_t *put = put_of(op);
     tqi_msg_Publish_t msg = {
@@ -998,13 +1001,15 @@ static void put_clean(tqi_op_t *op, uint64_t now_ns)
     };
 
     if (op->err.status == TQ_OK || op->err.status == TQ_E_OUTCOME_UNKNOWN)
-        return;
-    if (op->slots_cnt > 0 && !op->is_restarting)
+        return true;
+    if (op->slots_cnt > 0 && !op->is_restarting && !put->is_named)
         name_replaced(put);
-    abort_units(put, now_ns);
-    if (put->put_id != 0 && !put->is_used_up)
-        tqi_link_request(op->client->controller, op, NULL, TQI_KIND_Publish, &msg,
-                         op->clean_deadline_ns, now_ns, NULL, NULL);
+    put->is_named = true;
+    if (!abort_units(put, now_ns))
+        return false;
+    return put->put_id == 0 || put->is_used_up ||
+           tqi_link_request(op->client->controller, op, NULL, TQI_KIND_Publish, &msg,
+                            op->clean_deadline_ns, now_ns, NULL, NULL) == TQ_OK;
 }
 
 static const tqi_op_class_t put_class = {

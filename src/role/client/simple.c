@@ -73,13 +73,9 @@ static void finish(tqi_op_t *op, tq_status_t rc, uint64_t now_ns)
 static bool stop_write(tqi_op_t *op, tqi_stop_t why, tqi_err_t *err, uint64_t now_ns)
 {
     char text[TQ_ERROR_TEXT_MAX];
-    bool was_sent = false;
 
-    tqi_list_each(&op->reqs, node)
-    {
-        was_sent = was_sent || tqi_container_of(node, tqi_req_t, node)->attempt > 0;
-    }
-    if (!was_sent || err->status == TQ_E_STALE_STORE || err->status == TQ_E_STORE_GONE)
+    if (!tqi_op_is_past_point(op) || err->status == TQ_E_STALE_STORE ||
+        err->status == TQ_E_STORE_GONE)
         return false;
     if (why == TQI_STOP_CANCEL)
         return true; /* its answer decides, and comes soon */
@@ -88,6 +84,18 @@ static bool stop_write(tqi_op_t *op, tqi_stop_t why, tqi_err_t *err, uint64_t no
              op->cls->name, text);
     tqi_op_fail(op, err, now_ns);
     return true;
+}
+
+static void write_request(tqi_op_t *op, uint16_t kind, const void *msg, uint64_t now_ns)
+{
+    tqi_req_t *req;
+    tqi_err_t err;
+
+    if (tqi_link_request(op->client->controller, op, NULL, kind, msg, op->deadline_ns, now_ns, &req,
+                         &err) == TQ_OK)
+        req->is_point = true;
+    else
+        tqi_op_fail(op, &err, now_ns);
 }
 
 /* ---- insert ------------------------------------------------------------------------------------ */
@@ -99,7 +107,7 @@ static void insert_start(tqi_op_t *op, uint64_t now_ns)
                             .rows_cnt = simple->rows_cnt,
                             .fields = tqi_strs_of(&simple->strs)};
 
-    tqi_op_request(op, op->client->controller, NULL, TQI_KIND_Insert, &msg, now_ns);
+    write_request(op, TQI_KIND_Insert, &msg, now_ns);
 }
 
 static void insert_on_reply(tqi_op_t *op, tqi_slot_t *slot, const tqi_reply_t *reply,
@@ -154,7 +162,7 @@ static void tags_start(tqi_op_t *op, uint64_t now_ns)
                           .tags = tqi_strs_of(&simple->strs),
                           .is_replace = simple->is_flagged};
 
-    tqi_op_request(op, op->client->controller, NULL, TQI_KIND_Tags, &msg, now_ns);
+    write_request(op, TQI_KIND_Tags, &msg, now_ns);
 }
 
 static void tags_on_reply(tqi_op_t *op, tqi_slot_t *slot, const tqi_reply_t *reply, uint64_t now_ns)
@@ -243,7 +251,7 @@ tq_status_t tqi_op_clear(const tqi_env_t *env, const tq_clear_args_t *args, tqi_
     if (rc == TQ_OK && args->rows)
         rc = tqi_check_rows("clear", args->rows, args->rows_cnt, err);
     if (rc == TQ_OK && args->keys)
-        rc = tqi_check_strs("key", args->keys, TQ_REQUEST_ROWS_MAX, TQ_NAME_MAX, true, err);
+        rc = tqi_check_keys(args->keys, true, err);
     if (rc == TQ_OK)
         rc = simple_new(env, &clear_class, args->timeout_ms, args->partition, args->rows_cnt,
                         args->rows, args->keys, op, err);
@@ -364,7 +372,7 @@ tq_status_t tqi_op_resolve(const tqi_env_t *env, const tq_resolve_args_t *args, 
     if (rc == TQ_OK && args->is_create && args->rows)
         rc = tqi_fail(err, TQ_E_INVALID, "a resolve makes rows for keys only");
     if (rc == TQ_OK && args->keys)
-        rc = tqi_check_strs("key", args->keys, TQ_REQUEST_ROWS_MAX, TQ_NAME_MAX, true, err);
+        rc = tqi_check_keys(args->keys, true, err);
     if (rc == TQ_OK && args->rows)
         rc = tqi_check_rows("resolve", args->rows, args->rows_cnt, err);
     if (rc == TQ_OK)
