@@ -673,7 +673,7 @@ def kv_batch_get(
     partition = partition_name(partition_id)
     selected = _check_selected(select_fields)
     if selected is not None:
-        selected = sorted(set(selected))
+        selected = sorted(set(selected) if strict else set(selected) - {""})
         if not selected:
             return (yield from _get_nothing(session, keys, partition))
     flags = 0 if strict else _core.GET_SKIP_KEYS | _core.GET_SKIP_FIELDS

@@ -703,7 +703,7 @@ static PyObject *op_names(PyObject *object, void *unused)
     return result != NULL ? list_of_strs(&result->names, NULL) : NULL;
 }
 
-/* One msgpack map a row, as bytes. */
+/* One msgpack map a row, as bytes; a row that never had tags is an empty map like any other. */
 static PyObject *op_tags(PyObject *object, void *unused)
 {
     (void)unused;
@@ -715,8 +715,9 @@ static PyObject *op_tags(PyObject *object, void *unused)
     PyObject *list = PyList_New((Py_ssize_t)tags->cnt);
     for (uint32_t i = 0; list != NULL && i < tags->cnt; i++) {
         uint32_t at = tags->offsets[i];
-        PyObject *item =
-            PyBytes_FromStringAndSize(tags->bytes + at, (Py_ssize_t)(tags->offsets[i + 1] - at));
+        uint32_t len = tags->offsets[i + 1] - at;
+        PyObject *item = len > 0 ? PyBytes_FromStringAndSize(tags->bytes + at, (Py_ssize_t)len)
+                                 : PyBytes_FromStringAndSize("\x80", 1);
         if (item == NULL) {
             Py_CLEAR(list);
         } else {

@@ -238,7 +238,8 @@ def test_forked_children_of_forked_children(partition):
 def test_results_can_be_read_in_a_forked_child(partition):
     tq.kv_batch_put(keys_of(4), partition, rows(x=torch.ones(4, 50_000)))
     data = tq.kv_batch_get(keys_of(4), partition)
-    assert forked(lambda: float(data["x"].values().sum())) == 200_000
+    # Not a sum: torch's threads do not survive a fork.
+    assert forked(lambda: data["x"].values().numpy().min()) == 1
 
 
 def test_a_child_forked_while_others_wait(client, partition):
