@@ -453,14 +453,14 @@ void tqi_client_abandon(tqi_client_t *client, tqi_op_t *op, uint64_t now_ns)
 
 void tqi_client_taken(tqi_client_t *client, tqi_op_t *op, uint64_t now_ns)
 {
-    if (op->grant_session != 0 && op->grant_session == client->session)
+    if (op->grant_session != 0 && op->grant_session == client->session && op->err.status == TQ_OK)
         tqi_link_take(client->controller, op->grant_seq, now_ns);
     op->grant_session = 0;
 }
 
 void tqi_client_discard(tqi_client_t *client, tqi_op_t *op, uint64_t now_ns)
 {
-    if (op->grant_session != 0 && op->grant_session == client->session)
+    if (op->grant_session != 0 && op->grant_session == client->session && op->err.status == TQ_OK)
         tqi_fetch_return(client, op, now_ns);
     op->grant_session = 0;
 }
@@ -567,10 +567,11 @@ static uint64_t step_ending(tqi_client_t *client, uint64_t now_ns)
         tqi_op_t *op = op_of(node);
         if (op->moving.cnt > 0)
             continue;
-        if (now_ns >= op->clean_deadline_ns)
+        if (!op->is_cleaned || now_ns >= op->clean_deadline_ns)
             tqi_op_settle(op, now_ns);
-        else
-            next = tqi_u64_min(next, op->clean_deadline_ns);
+        if (op->state == TQI_OP_ENDING)
+            next = tqi_u64_min(next, op->is_cleaned ? op->clean_deadline_ns
+                                                    : now_ns + TQI_BACKOFF_MIN_NS);
     }
     return next;
 }

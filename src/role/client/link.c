@@ -2,10 +2,8 @@
 /*
  * One peer. The ctrl port loses messages silently, so everything here is about sending again: a
  * HELLO until it is answered; on a fresh connection every request that is open; in between those
- * that the peer's answer to PING names. The peer executes each once (core/outcome.h).
- *
- * What an orphan's late answer grants is given back: a put that nobody makes any more is aborted,
- * rows that nobody takes are returned. What was asked is read from the request, which is kept.
+ * that the peer's answer to PING names. The peer executes each once (core/outcome.h). So whatever
+ * can't be done for want of memory may be left undone here: the same comes again.
  */
 #include "role/client/internal.h"
 
@@ -453,65 +451,6 @@ uint32_t tqi_link_open_cnt(const tqi_link_t *link)
 
 /* ---- replies ----------------------------------------------------------------------------------- */
 
-/* The late answer of a request that nobody waits for. asked: its kept body. */
-static void give_back(tqi_link_t *link, uint16_t kind, const tqi_buf_t *asked,
-                      const tqi_envelope_t *env, uint64_t now_ns, uint64_t *keep_open)
-{
-    tqi_envelope_t was = {.kind = kind, .body = asked->data, .body_len = (uint32_t)asked->len};
-    tqi_req_t *req;
-
-    *keep_open = 0;
-    if (kind == TQI_KIND_Insert || kind == TQI_KIND_Resolve) {
-        tqi_msg_Publish_t abort = {.part = 1, .parts = 1, .is_abort = true};
-        tqi_msg_Insert_t insert;
-        tqi_msg_Resolve_t resolve;
-        tqi_msg_Insert_R_t inserted;
-        tqi_msg_Resolve_R_t resolved;
-        if (kind == TQI_KIND_Insert) {
-            if (tqi_msg_decode(&was, kind, &insert, NULL) != TQ_OK ||
-                tqi_msg_decode(env, TQI_KIND_Insert_R, &inserted, NULL) != TQ_OK)
-                return;
-            abort.partition = insert.partition;
-            abort.put_id = inserted.put_id;
-        } else {
-            if (tqi_msg_decode(&was, kind, &resolve, NULL) != TQ_OK ||
-                tqi_msg_decode(env, TQI_KIND_Resolve_R, &resolved, NULL) != TQ_OK)
-                return;
-            abort.partition = resolve.partition;
-            abort.put_id = resolved.put_id;
-        }
-        if (abort.put_id != 0)
-            tqi_link_request(link, NULL, NULL, TQI_KIND_Publish, &abort, TQI_NEVER, now_ns, NULL,
-                             NULL);
-    } else if (kind == TQI_KIND_PreparePut || kind == TQI_KIND_PrepareGet) {
-        /* What was said when the op ended may have gone to the unit's life before this one. */
-        tqi_msg_PreparePut_t put = {0};
-        tqi_msg_PrepareGet_t get = {0};
-        tqi_msg_Cancel_t cancel;
-        bool is_put = kind == TQI_KIND_PreparePut;
-        if (tqi_msg_decode(&was, kind, is_put ? (void *)&put : (void *)&get, NULL) != TQ_OK)
-            return;
-        cancel.transfer = is_put ? put.transfer : get.transfer;
-        tqi_link_request(link, NULL, NULL, TQI_KIND_Cancel, &cancel, TQI_NEVER, now_ns, NULL, NULL);
-    } else if (kind == TQI_KIND_Fetch) {
-        tqi_msg_Fetch_t fetch;
-        tqi_msg_Fetch_R_t granted;
-        tqi_msg_Return_t give;
-        if (tqi_msg_decode(&was, kind, &fetch, NULL) != TQ_OK ||
-            tqi_msg_decode(env, TQI_KIND_Fetch_R, &granted, NULL) != TQ_OK ||
-            fetch.mode != TQ_FETCH || granted.rows.cnt == 0)
-            return;
-        give = (tqi_msg_Return_t){
-            .partition = fetch.partition, .task = fetch.task, .rows = granted.rows};
-        /* The grant stays provisional until it was returned; if this can't be asked for now, the
-         * end of the session returns it. */
-        *keep_open = env->seq;
-        if (tqi_link_request(link, NULL, NULL, TQI_KIND_Return, &give, TQI_NEVER, now_ns, &req,
-                             NULL) == TQ_OK)
-            req->releases_seq = env->seq;
-    }
-}
-
 static void on_error(const tqi_envelope_t *env, tqi_reply_t *reply)
 {
     tqi_msg_Error_t error;
@@ -544,7 +483,7 @@ static bool retry_later(tqi_req_t *req, tqi_buf_t *body, uint64_t now_ns)
     tqi_link_t *link = req->link;
     uint64_t wait_ns = TQI_BACKOFF_MIN_NS << tqi_u64_min(req->attempt, 5);
 
-    if (body->len == 0 || (req->deadline_ns != TQI_NEVER && now_ns + wait_ns >= req->deadline_ns))
+    if (req->deadline_ns != TQI_NEVER && now_ns + wait_ns >= req->deadline_ns)
         return false;
     tqi_buf_fini(&req->body);
     tqi_buf_take(&req->body, body);
@@ -558,16 +497,40 @@ static bool retry_later(tqi_req_t *req, tqi_buf_t *body, uint64_t now_ns)
     return true;
 }
 
+/* The seq has its answer; req is gone, what it was is in reply. */
+static void answered(tqi_link_t *link, tqi_req_t *req, tqi_reply_t *reply, bool must_stay_open,
+                     uint64_t now_ns)
+{
+    tqi_op_t *op = req->op;
+    tqi_slot_t *slot = req->slot;
+
+    reply->kind = req->kind;
+    if (reply->status == TQ_OK && reply->env->kind != (req->kind | TQI_KIND_REPLY))
+        reply->status = tqi_fail(&reply->err, TQ_E_MALFORMED, "kind %u was answered with kind %u",
+                                 req->kind, reply->env->kind);
+    if (req->releases_seq)
+        tqi_outbox_take(link->outbox, req->releases_seq);
+    req_free(req);
+    if (op && op->state == TQI_OP_RUNNING)
+        op->cls->on_reply(op, slot, reply, now_ns);
+    /* A grant is acknowledged when its caller took it; anything else has arrived with this. */
+    if (op && link->unit_id == 0 && op->grant_session != 0 && op->grant_seq == reply->seq)
+        must_stay_open = true;
+    if (!must_stay_open)
+        tqi_outbox_take(link->outbox, reply->seq);
+    if (op && op->state == TQI_OP_ENDING)
+        tqi_op_settle(op, now_ns);
+    pump(link, now_ns);
+}
+
 static void on_reply(tqi_link_t *link, const tqi_envelope_t *env, uint64_t now_ns)
 {
     tqi_client_t *client = link->client;
     const tqi_buf_t *kept = tqi_outbox_frame(link->outbox, env->seq);
     tqi_reply_t reply = {.env = env, .link = link, .seq = env->seq, .status = TQ_OK};
+    bool must_stay_open = false;
     tqi_buf_t asked;
     tqi_req_t *req;
-    tqi_op_t *op;
-    tqi_slot_t *slot;
-    uint64_t keep_open = 0, releases_seq;
 
     if (env->session != client->session || !kept) {
         client->dropped_cnt++;
@@ -578,48 +541,27 @@ static void on_reply(tqi_link_t *link, const tqi_envelope_t *env, uint64_t now_n
         if (tqi_client_on_refusal(client, link, reply.status, reply.err.text, now_ns))
             return;
     }
-    tqi_buf_init(&asked, client->env);
-    /* The outbox lets go of the body with the reply, and two cases need it. Without memory for the
-     * copy the first is an error to the caller, and the second is left to the session's end. */
     req = tqi_outbox_user(link->outbox, env->seq);
-    if (is_passing(req, reply.status, now_ns) || !req->op)
+    if (!req->op && reply.status == TQ_OK &&
+        !tqi_orphan_answered(link, req->kind, kept, env, now_ns, &must_stay_open)) {
+        client->dropped_cnt++; /* it is as if the answer had been lost */
+        return;
+    }
+    tqi_buf_init(&asked, client->env);
+    if (is_passing(req, reply.status, now_ns))
         tqi_buf_append(&asked, kept->data, kept->len);
     tqi_outbox_replied(link->outbox, env->seq);
     if (req->is_delayed) {
         tqi_list_remove(&link->delayed, &req->link_node);
         req->is_delayed = false;
     }
-    if (is_passing(req, reply.status, now_ns)) {
+    if (asked.len > 0) {
         tqi_outbox_take(link->outbox, env->seq);
-        if (retry_later(req, &asked, now_ns)) {
-            tqi_buf_fini(&asked);
+        if (retry_later(req, &asked, now_ns))
             return;
-        }
     }
-    if (reply.status == TQ_OK && env->kind != (req->kind | TQI_KIND_REPLY))
-        reply.status = tqi_fail(&reply.err, TQ_E_MALFORMED, "kind %u was answered with kind %u",
-                                req->kind, env->kind);
-    op = req->op;
-    slot = req->slot;
-    reply.kind = req->kind;
-    releases_seq = req->releases_seq;
-    req_free(req);
-    if (releases_seq)
-        tqi_outbox_take(link->outbox, releases_seq);
-
-    if (!op && reply.status == TQ_OK && asked.len > 0)
-        give_back(link, reply.kind, &asked, env, now_ns, &keep_open);
-    if (op && op->state == TQI_OP_RUNNING)
-        op->cls->on_reply(op, slot, &reply, now_ns);
-    /* A grant is acknowledged when its caller took it; anything else has arrived with this. */
-    if (op && link->unit_id == 0 && op->grant_session != 0 && op->grant_seq == env->seq)
-        keep_open = env->seq;
-    if (keep_open == 0)
-        tqi_outbox_take(link->outbox, env->seq);
-    if (op && op->state == TQI_OP_ENDING)
-        tqi_op_settle(op, now_ns);
     tqi_buf_fini(&asked);
-    pump(link, now_ns);
+    answered(link, req, &reply, must_stay_open, now_ns);
 }
 
 /* ---- HELLO and PING ---------------------------------------------------------------------------- */
@@ -894,6 +836,7 @@ uint64_t tqi_link_step(tqi_link_t *link, uint64_t now_ns)
     uint64_t next = TQI_NEVER;
 
     close_way(link);
+    pump(link, now_ns);
     if (link->must_reopen && link->state == TQI_LINK_UP && link->moving.cnt == 0)
         tqi_link_down(link, TQ_E_PEER_LOST, link->mode_text, now_ns);
     if (link->state == TQI_LINK_IDLE && is_wanted(link))
@@ -940,6 +883,9 @@ uint64_t tqi_link_step(tqi_link_t *link, uint64_t now_ns)
             next = tqi_u64_min(next, link->renew_ns);
         break;
     }
+    /* Out of memory for a seq, if the window has room: soon again. */
+    if (link->backlog.cnt > 0 && tqi_outbox_cnt(link->outbox) < TQ_OUTSTANDING_MAX)
+        next = tqi_u64_min(next, now_ns + TQI_BACKOFF_MIN_NS);
     next = tqi_u64_min(next, send_delayed(link, now_ns));
     return tqi_u64_min(next, fail_overdue(link, now_ns));
 }

@@ -302,12 +302,9 @@ void tqi_op_settle(tqi_op_t *op, uint64_t now_ns)
 
     if (op->state != TQI_OP_ENDING || op->moving.cnt > 0)
         return;
-    if (!op->is_cleaned) {
-        op->is_cleaned = true;
-        if (op->cls->clean && client->session != 0)
-            op->cls->clean(op, now_ns);
-    }
-    if (op->reqs.cnt > 0 && now_ns < op->clean_deadline_ns)
+    if (!op->is_cleaned)
+        op->is_cleaned = !op->cls->clean || client->session == 0 || op->cls->clean(op, now_ns);
+    if ((op->reqs.cnt > 0 || !op->is_cleaned) && now_ns < op->clean_deadline_ns)
         return;
     orphan_all(op);
     tqi_slots_fini(op);
@@ -338,6 +335,17 @@ void tqi_op_stop(tqi_op_t *op, tqi_stop_t why, tqi_err_t *err, uint64_t now_ns)
     if (op->state == TQI_OP_RUNNING && op->cls->stop && op->cls->stop(op, why, err, now_ns))
         return;
     tqi_op_fail(op, err, now_ns);
+}
+
+bool tqi_op_is_past_point(const tqi_op_t *op)
+{
+    tqi_list_each(&op->reqs, node)
+    {
+        const tqi_req_t *req = tqi_container_of(node, tqi_req_t, node);
+        if (req->is_point && req->attempt > 0)
+            return true;
+    }
+    return false;
 }
 
 bool tqi_op_request(tqi_op_t *op, tqi_link_t *link, tqi_slot_t *slot, uint16_t kind,
