@@ -27,7 +27,7 @@
 
 #include "api/buffer.h"
 #include "api/fork.h"
-#include "api/machine.h"
+#include "sys/machine.h"
 #include "api/way.h"
 #include "base/assert.h"
 #include "base/list.h"

@@ -17,7 +17,7 @@
 #include <tq/host.h>
 #include <unistd.h>
 
-#include "api/machine.h"
+#include "sys/machine.h"
 #include "base/size.h"
 #include "loop/loop.h"
 #include "net/inproc/inproc.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What identifies this machine and this process to others. Any thread; static memory. */
-#ifndef TQI_API_MACHINE_H
-#define TQI_API_MACHINE_H
+#ifndef TQI_SYS_MACHINE_H
+#define TQI_SYS_MACHINE_H
 
 #include <stdint.h>
 

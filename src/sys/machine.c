@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "api/machine.h"
+#include "sys/machine.h"
 
 #include <pthread.h>
 #include <stdbool.h>
