@@ -101,6 +101,12 @@ static void set_int(void *socket, int option, int value)
     tqi_assert(rc == 0);
 }
 
+void tqi_zmq_heartbeat(void *socket, int every_ms, int timeout_ms)
+{
+    set_int(socket, ZMQ_HEARTBEAT_IVL, every_ms);
+    set_int(socket, ZMQ_HEARTBEAT_TIMEOUT, timeout_ms);
+}
+
 tq_status_t tqi_zmq_socket(void *context, int type, int send_hwm, int receive_hwm,
                            int64_t bytes_max, void **out, tqi_err_t *err)
 {

@@ -23,6 +23,10 @@
 #define TURN_MESSAGES 64
 #define RETRY_NS UINT64_C(1000000)
 #define INLINE_COPY_MAX (64u << 10)
+/* A get only reads from its connection, so one that died without a word (a pulled cable, a firewall
+ * that forgot it) would be noticed by nobody. */
+#define HEARTBEAT_MS 2000
+#define HEARTBEAT_TIMEOUT_MS 6000
 
 typedef struct tqi_zmq_payload_client client_t;
 
@@ -342,6 +346,8 @@ static tq_status_t conn_dial(conn_t *conn, tqi_err_t *err)
         return TQ_OK;
     tq_status_t rc =
         tqi_zmq_socket(self->context, ZMQ_DEALER, HWM, HWM, 2 * TQI_STREAM_CHUNK, &socket, err);
+    if (rc == TQ_OK)
+        tqi_zmq_heartbeat(socket, HEARTBEAT_MS, HEARTBEAT_TIMEOUT_MS);
     if (rc == TQ_OK)
         rc = tqi_poller_add(&self->poller, &conn->item, socket, err);
     if (rc == TQ_OK)

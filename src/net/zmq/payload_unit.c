@@ -232,8 +232,13 @@ static void hello(unit_t *self, const void *route, size_t route_len, const tqi_s
     tqi_map_str_item_t *item = tqi_map_str_first(&self->outgoing);
     for (; item; item = tqi_map_str_next(item)) {
         tqi_outgoing_t *out = item->value;
-        if (out->key.owner == session->id)
-            resume(self, out);
+        if (out->key.owner != session->id)
+            continue;
+        /* Whatever was sent before went down with the old connection, and so did its reader: one
+         * that waits on this connection has had nothing yet. */
+        tqi_cursor_rewind(&out->cursor);
+        out->credit = TQI_STREAM_WINDOW;
+        resume(self, out);
     }
 }
 

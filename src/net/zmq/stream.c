@@ -68,6 +68,14 @@ void tqi_cursor_fini(tqi_cursor_t *cursor)
     memset(cursor, 0, sizeof *cursor);
 }
 
+void tqi_cursor_rewind(tqi_cursor_t *cursor)
+{
+    cursor->frame = 0;
+    cursor->piece = 0;
+    cursor->in_piece = 0;
+    cursor->offset = 0;
+}
+
 /* Steps over pieces that are empty or behind us; true at the end of the frame. */
 static bool at_frame_end(tqi_cursor_t *cursor)
 {

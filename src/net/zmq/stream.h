@@ -67,6 +67,8 @@ typedef struct tqi_cursor {
 /* E_NO_MEMORY. */
 tq_status_t tqi_cursor_init(tqi_cursor_t *cursor, const tqi_frame_t *frames, uint32_t cnt);
 void tqi_cursor_fini(tqi_cursor_t *cursor);
+/* Back to the first byte. */
+void tqi_cursor_rewind(tqi_cursor_t *cursor);
 /* Steps over what is empty or finished; true at the end of all frames. */
 bool tqi_cursor_at_end(tqi_cursor_t *cursor);
 /* The memory here, which ends with its piece; moves on by up to `max` bytes and says how many. 0 at
