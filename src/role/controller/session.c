@@ -38,6 +38,11 @@ static void silence_due(tqi_controller_t *ctl, ctl_timer_t *timer)
 
 void tqi_ctl_session_free(tqi_controller_t *ctl, session_t *session)
 {
+    tqi_node_t *node;
+
+    /* Where the controller itself goes: requests that are parked, in no partition's queue. */
+    while ((node = tqi_list_first(&session->requests)))
+        tqi_ctl_request_free(ctl, tqi_container_of(node, request_t, in_session));
     tqi_ctl_timer_disarm(ctl, &session->silence);
     tqi_map_u64_take(&ctl->sessions, session->id);
     if (session->peer != 0)
