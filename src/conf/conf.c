@@ -12,6 +12,8 @@
 typedef enum option_type {
     TYPE_STR,
     TYPE_LIST,
+    TYPE_ROLE,
+    TYPE_LEVEL,
     TYPE_BYTES,
     TYPE_MS,
     TYPE_COUNT,
@@ -38,6 +40,8 @@ static const struct {
 } types[] = {
     [TYPE_STR] = {"text", "TEXT"},
     [TYPE_LIST] = {"a list", "A,B"},
+    [TYPE_ROLE] = {"store, controller or unit", "ROLE"},
+    [TYPE_LEVEL] = {"off, error, warn, info or debug", "LEVEL"},
     [TYPE_BYTES] = {"bytes, such as 64, 4KiB or 2GiB", "BYTES"},
     [TYPE_MS] = {"a time, such as 500ms, 5s or 2m", "TIME"},
     [TYPE_COUNT] = {"a number", "N"},
@@ -101,13 +105,27 @@ static bool parse_number(const char *text, const suffix_t *suffixes, uint64_t ma
     return false;
 }
 
+static bool is_word(const char *text, const char *const *words)
+{
+    while (*words && strcmp(text, *words) != 0)
+        words++;
+    return *words != NULL;
+}
+
 static bool parse(const option_info_t *info, const char *text, uint64_t *number)
 {
+    static const char *const roles[] = {"store", "controller", "unit", NULL};
+    static const char *const levels[] = {"off", "error", "warn", "info", "debug", NULL};
+
     *number = 0;
     switch (info->type) {
     case TYPE_STR:
     case TYPE_LIST:
         return true;
+    case TYPE_ROLE:
+        return is_word(text, roles);
+    case TYPE_LEVEL:
+        return is_word(text, levels);
     case TYPE_BYTES:
         return parse_number(text, byte_suffixes, INT64_MAX, number);
     case TYPE_MS:

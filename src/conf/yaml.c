@@ -21,6 +21,7 @@ typedef struct reader {
     size_t lens[DEPTH_MAX];    /* length of path in each open mapping */
     unsigned depth;            /* open mappings */
     bool has_key;              /* path ends with a key whose value comes next */
+    bool has_document;
     bool is_list;
     char list[VALUE_MAX];
 } reader_t;
@@ -71,6 +72,11 @@ static tq_status_t on_scalar(reader_t *r, const yaml_event_t *event, tqi_err_t *
 static tq_status_t on_event(reader_t *r, const yaml_event_t *event, tqi_err_t *err)
 {
     switch (event->type) {
+    case YAML_DOCUMENT_START_EVENT:
+        if (r->has_document)
+            return fail_at(r, event, "a second document; a file has one document", err);
+        r->has_document = true;
+        return TQ_OK;
     case YAML_SCALAR_EVENT:
         return on_scalar(r, event, err);
     case YAML_MAPPING_START_EVENT:
