@@ -224,7 +224,8 @@ static tq_status_t column_too_large(tqi_err_t *err)
 
 static tq_status_t decode_uniform(const uint8_t *p, size_t len, tqi_coldesc_t *out, tqi_err_t *err)
 {
-    if (tqi_desc_decode(p, len, &out->desc) != len)
+    size_t used = tqi_desc_decode(p, len, &out->desc);
+    if (used == 0 || used != len)
         return tqi_fail(err, TQ_E_MALFORMED, "bad descriptor of a uniform column");
     if (!tqi_u64_mul(out->desc.len, out->rows_cnt, &out->frame_bytes) ||
         out->frame_bytes > INT64_MAX)

@@ -142,6 +142,18 @@ static void damaged_descriptors_are_refused_or_true(void **state)
     }
 }
 
+static void a_column_without_its_descriptor_is_refused(void **state)
+{
+    static const uint8_t heads[][4] = {{1, 0, 0, 0}, {2, 0, 0, 0}, {3, 0, 0, 0}, {0, 0, 0, 0}};
+    tqi_coldesc_t got;
+
+    (void)state;
+    for (size_t i = 0; i < 4; i++)
+        for (uint32_t len = 0; len <= 4; len++)
+            assert_int_equal(tqi_coldesc_decode((tqi_bytes_t){heads[i], len}, 199, &got, NULL),
+                             TQ_E_MALFORMED);
+}
+
 static void a_tensor_is_as_long_as_its_shape_says(void **state)
 {
     tqi_err_t err;
@@ -216,6 +228,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(descriptors_come_back_row_by_row_in_the_smallest_layout),
         cmocka_unit_test(damaged_descriptors_are_refused_or_true),
+        cmocka_unit_test(a_column_without_its_descriptor_is_refused),
         cmocka_unit_test(a_tensor_is_as_long_as_its_shape_says),
         cmocka_unit_test(schemas_say_what_all_rows_share),
     };

@@ -35,6 +35,8 @@ void tqi_ctl_out_fini(reply_rows_t *out)
 tq_status_t tqi_ctl_out_rows(reply_rows_t *out, const tqi_partition_t *p, const uint64_t *pos,
                              uint32_t cnt)
 {
+    if (cnt == 0)
+        return TQ_OK;
     if (tqi_vec_reserve(&out->rows, cnt) != TQ_OK || tqi_vec_reserve(&out->units, cnt) != TQ_OK)
         return TQ_E_NO_MEMORY;
     for (uint32_t i = 0; i < cnt; i++)
