@@ -602,11 +602,14 @@ static uint64_t step(tqi_role_t *role, uint64_t now_ns)
     uint64_t next = TQI_NEVER;
     tqi_heap_node_t *timer;
 
-    if (now_ns > client->due_ns + PAUSE_NS) {
+    if (client->due_ns < now_ns && now_ns - client->due_ns > PAUSE_NS) {
+        uint64_t pause_ns = now_ns - client->due_ns;
         tqi_list_each(&client->links, node)
         {
             tqi_link_t *link = link_of(node);
-            link->heard_ns += tqi_u64_min(now_ns - client->due_ns, now_ns - link->heard_ns);
+            link->heard_ns = tqi_u64_min(link->heard_ns + pause_ns, now_ns);
+            if (link->asked_ns != 0)
+                link->asked_ns = tqi_u64_min(link->asked_ns + pause_ns, now_ns);
         }
     }
     client->stepped_ns = now_ns;

@@ -36,8 +36,7 @@
 #define TQI_ACK_NS (10 * TQI_MS)     /* a lone ack follows a taken grant within this */
 #define TQI_HELLO_NS (1000 * TQI_MS) /* an unanswered HELLO is sent again */
 #define TQI_PING_NS (1000 * TQI_MS)
-#define TQI_PINGS_MAX 3 /* a connection on which so many were not answered is made anew */
-#define TQI_SILENCE_NS (3000 * TQI_MS) /* and one on which HELLO was not, after so long */
+#define TQI_SILENCE_NS (3000 * TQI_MS) /* a connection that answers nothing so long is made anew */
 #define TQI_BACKOFF_MIN_NS (10 * TQI_MS)
 #define TQI_BACKOFF_MAX_NS (500 * TQI_MS)
 #define TQI_RENEW_NS (5000 * TQI_MS) /* leases are renewed so often while bytes move */
@@ -117,7 +116,7 @@ struct tqi_link {
     uint64_t hello_ns; /* HELLO was sent last */
     uint64_t dial_ns;  /* the connection was made */
     uint64_t ping_ns;  /* the next PING is due */
-    uint32_t pings_unanswered;
+    uint64_t asked_ns; /* the first PING that nothing has answered yet; 0: none */
     uint64_t retry_ns; /* WAITING: until */
     uint64_t backoff_ns;
     uint64_t ack_due_ns; /* a lone ack is due; 0: none */

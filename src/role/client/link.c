@@ -311,7 +311,7 @@ static void dial(tqi_link_t *link, uint64_t now_ns)
     }
     link_set(link, TQI_LINK_GREETING);
     link->epoch = ++client->epoch_last;
-    link->pings_unanswered = 0;
+    link->asked_ns = 0;
     link->dial_ns = now_ns;
     send_hello(link, now_ns);
 }
@@ -572,17 +572,18 @@ static void send_each(void *ctx, uint64_t seq, void *user)
     req_send(user, *(uint64_t *)ctx);
 }
 
-static void open_way(tqi_link_t *link, const tqi_msg_Hello_R_t *msg)
+/* False if this process lacks something just now: HELLO is said again. */
+static bool open_way(tqi_link_t *link, const tqi_msg_Hello_R_t *msg)
 {
     tqi_client_t *client = link->client;
     char address[1025];
     tqi_err_t err = {0};
 
     if (link->is_payload_open)
-        return;
+        return true;
     if (!client->payload) {
         snprintf(link->mode_text, sizeof link->mode_text, "this client has no payload port");
-        return;
+        return true;
     }
     snprintf(address, sizeof address, "%.*s", (int)msg->payload_address.len,
              (const char *)msg->payload_address.data);
@@ -592,6 +593,7 @@ static void open_way(tqi_link_t *link, const tqi_msg_Hello_R_t *msg)
     link->is_payload_open = link->mode != TQI_PAYLOAD_NONE;
     if (!link->is_payload_open)
         snprintf(link->mode_text, sizeof link->mode_text, "%.255s", err.text);
+    return link->is_payload_open || tq_status_class(err.status) != TQ_CLASS_LOCAL;
 }
 
 static void on_hello(tqi_link_t *link, const tqi_envelope_t *env, uint64_t now_ns)
@@ -619,6 +621,10 @@ static void on_hello(tqi_link_t *link, const tqi_envelope_t *env, uint64_t now_n
         client->dropped_cnt++;
         return;
     }
+    if (link->unit_id != 0 && !open_way(link, &msg)) {
+        tqi_link_down(link, TQ_E_NO_MEMORY, link->mode_text, now_ns);
+        return;
+    }
     link_set(link, TQI_LINK_UP);
     link->heard_ns = now_ns;
     link->backoff_ns = TQI_BACKOFF_MIN_NS;
@@ -630,7 +636,6 @@ static void on_hello(tqi_link_t *link, const tqi_envelope_t *env, uint64_t now_n
         tqi_client_on_hello(client, env, &msg, now_ns);
     } else {
         link->ping_ns = now_ns + TQI_PING_NS;
-        open_way(link, &msg);
     }
     tqi_outbox_each(link->outbox, send_each, &now_ns);
     pump(link, now_ns);
@@ -675,7 +680,7 @@ void tqi_link_on_message(tqi_link_t *link, const tqi_envelope_t *env, uint64_t n
     /* A peer that answers but refuses HELLO is no better than one that is silent. */
     if (link->state == TQI_LINK_UP)
         link->heard_ns = now_ns;
-    link->pings_unanswered = 0;
+    link->asked_ns = 0;
     if (env->kind == TQI_KIND_Hello_R)
         on_hello(link, env, now_ns);
     else if (env->kind == TQI_KIND_Ping_R)
@@ -695,7 +700,8 @@ void tqi_link_ping(tqi_link_t *link, uint64_t now_ns)
     if (link->state != TQI_LINK_UP)
         return;
     tqi_link_say(link, TQI_KIND_Ping, &msg);
-    link->pings_unanswered++;
+    if (link->asked_ns == 0)
+        link->asked_ns = now_ns;
     link->ping_ns = now_ns + (link->unit_id == 0 ? link->client->ping_ms * TQI_MS : TQI_PING_NS);
 }
 
@@ -854,15 +860,12 @@ uint64_t tqi_link_step(tqi_link_t *link, uint64_t now_ns)
             send_hello(link, now_ns);
     }
     if (link->state == TQI_LINK_UP) {
-        if (is_wanted(link) && link->ping_ns <= now_ns) {
-            /* One that has said nothing to our PINGs is asked over a new connection. */
-            if (link->pings_unanswered >= TQI_PINGS_MAX)
-                tqi_link_down(link, TQ_E_PEER_LOST, "it does not answer PING", now_ns);
-            else
-                tqi_link_ping(link, now_ns);
-        } else if (link->ack_due_ns != 0 && link->ack_due_ns <= now_ns) {
+        if (link->asked_ns != 0 && now_ns >= link->asked_ns + TQI_SILENCE_NS)
+            tqi_link_down(link, TQ_E_PEER_LOST, "it does not answer PING", now_ns);
+        else if (is_wanted(link) && link->ping_ns <= now_ns)
             tqi_link_ping(link, now_ns);
-        }
+        else if (link->ack_due_ns != 0 && link->ack_due_ns <= now_ns)
+            tqi_link_ping(link, now_ns);
         if (link->moving.cnt > 0 && link->renew_ns <= now_ns)
             renew(link, now_ns);
     }
@@ -879,6 +882,8 @@ uint64_t tqi_link_step(tqi_link_t *link, uint64_t now_ns)
         next = is_wanted(link) ? link->ping_ns : TQI_NEVER;
         if (link->ack_due_ns != 0)
             next = tqi_u64_min(next, link->ack_due_ns);
+        if (link->asked_ns != 0)
+            next = tqi_u64_min(next, link->asked_ns + TQI_SILENCE_NS);
         if (link->moving.cnt > 0)
             next = tqi_u64_min(next, link->renew_ns);
         break;
