@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ast
 import logging
-import re
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
@@ -193,7 +192,8 @@ def get_meta(
     try:
         op.check()
     except DeadlineError as error:
-        raise _not_ready(error, task_name, rows_cnt) from None
+        # "Timeout while waiting for sufficient data for task T. Required: N, Available: M."
+        raise DeadlineError(f"GET_META failed: TimeoutError: {error}", error.status) from None
     rows = _rows(op)
     if not rows:
         return BatchMeta.empty()
@@ -205,16 +205,6 @@ def get_meta(
         _schemas(op),
         np.ones(len(rows), dtype=np.int8),
         op.tags,
-    )
-
-
-def _not_ready(error: DeadlineError, task_name: str, rows_cnt: int) -> DeadlineError:
-    available = re.search(r"[Aa]vailable:? (\d+)", str(error))
-    return DeadlineError(
-        f"GET_META failed: TimeoutError: Timeout while waiting for sufficient data for task "
-        f"{task_name}. Required: {rows_cnt}, Available: {available[1] if available else '?'}. "
-        f"{error}",
-        error.status,
     )
 
 

@@ -193,7 +193,8 @@ def test_a_creator_that_ends_without_close_cleans_up():
 os.environ.pop("TQ_ADDRESS", None)
 tq.init()
 print(os.environ["TQ_ADDRESS"])
-"""
+""",
+        is_fresh=True,
     ) as creator:
         status, address = creator.end()
     assert status == 0
@@ -309,6 +310,6 @@ print(client.get_meta(["x"], 1, {partition!r}, task_name="t", timeout=5).size)
     ) as child:
         assert child.hear() == "waiting"
         time.sleep(0.3)
-        os.kill(child._process.pid, signal.SIGINT)
+        os.kill(child.pid, signal.SIGINT)
         assert child.hear() == "interrupted"
         assert child.hear() == "1"

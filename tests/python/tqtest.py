@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
+import socket
 import subprocess
 import sys
 import textwrap
@@ -48,38 +50,68 @@ def put_get(partition, column):
 
 
 class Program:
-    """A Python program of its own, killed when the test ends."""
+    """A Python program of its own, which print()s lines and reads them from sys.stdin.
 
-    def __init__(self, code, **env):
-        self._process = subprocess.Popen(
-            [sys.executable, "-W", "ignore", "-u", "-c", textwrap.dedent(code)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            env={**os.environ, **env},
-            text=True,
-        )
+    It runs in a child of a fork server that has imported torch and the package and nothing more,
+    so that it starts in an instant; `is_fresh` starts an interpreter instead, whose exit handlers
+    run at its end.
+    """
+
+    def __init__(self, code, *, is_fresh=False, **env):
+        code, env = textwrap.dedent(code), {**os.environ, **env}
+        ours, theirs = socket.socketpair()
+        if is_fresh:
+            command = [sys.executable, "-W", "ignore", "-u", "-c", code]
+            self._process = subprocess.Popen(command, stdin=theirs, stdout=theirs, env=env)
+            self.pid = self._process.pid
+        else:
+            context = multiprocessing.get_context("forkserver")
+            context.set_forkserver_preload(["torch", "tensordict", "transfer_queue"])
+            self._process = context.Process(target=_run, args=(code, env, theirs), daemon=True)
+            self._process.start()
+            self.pid = self._process.pid
+        theirs.close()
+        self._lines = ours.makefile("r")
+        self._socket = ours
 
     def hear(self):
         """The next line that it prints; "" once it has ended."""
-        return self._process.stdout.readline().strip()
+        return self._lines.readline().strip()
 
     def say(self, line=""):
-        self._process.stdin.write(line + "\n")
-        self._process.stdin.flush()
+        self._socket.sendall(line.encode() + b"\n")
 
     def kill(self):
         self._process.kill()
-        self._process.wait()
+        self._wait(30)
 
     def end(self, timeout=30):
         """Closes its input, and waits for it; its exit status and the rest of its output."""
-        rest, _ = self._process.communicate(timeout=timeout)
-        return self._process.returncode, rest.strip()
+        self._socket.shutdown(socket.SHUT_WR)
+        rest = self._lines.read().strip()
+        return self._wait(timeout), rest
+
+    def _wait(self, timeout):
+        if isinstance(self._process, subprocess.Popen):
+            return self._process.wait(timeout)
+        self._process.join(timeout)
+        return self._process.exitcode
 
     def __enter__(self):
         return self
 
     def __exit__(self, *_):
         self.kill()
-        self._process.stdin.close()
-        self._process.stdout.close()
+        self._lines.close()
+        self._socket.close()
+
+
+def _run(code, env, end):
+    """The child of the fork server: the program, with the socket as its standard streams."""
+    os.environ.clear()
+    os.environ.update(env)
+    with (
+        open(os.dup(end.fileno())) as sys.stdin,
+        open(os.dup(end.fileno()), "w", buffering=1) as sys.stdout,
+    ):
+        exec(compile(code, "program", "exec"), {"__name__": "program"})
