@@ -73,7 +73,8 @@ static void print_element(FILE *out, tq_dtype_t dtype, const uint8_t *at, bool i
         print_number(out, half_of((uint16_t)bits), is_json);
         return;
     case TQ_DTYPE_BF16:
-        bits <<= 16; /* fall through */
+        bits <<= 16;
+        __attribute__((fallthrough));
     case TQ_DTYPE_F32: {
         float f;
         memcpy(&f, &bits, 4);
