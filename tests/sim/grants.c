@@ -22,6 +22,7 @@ typedef struct asked {
     uint32_t part;
     uint32_t task; /* TASKS: all, or one that nobody uses */
     bool is_grant; /* FETCH, not of all */
+    bool is_vague; /* a RESET came between it and its answer: who was first is not known */
     bool is_answered;
     uint32_t rows_cnt;
     tq_row_t rows[ROWS_MAX * 4];
@@ -32,6 +33,7 @@ typedef struct holding {
     uint64_t session;
     uint64_t seq;
     bool is_final;
+    bool is_vague; /* may have been reset already */
 } holding_t;
 
 typedef struct seen {
@@ -146,7 +148,21 @@ static asked_t *ask(seen_t *seen, uint64_t seq)
     return asked;
 }
 
-static void note_request(seen_t *seen, const tqi_envelope_t *env)
+/* Fetches that may have been granted already, their answers being late. */
+static void blur(grants_t *g, const asked_t *reset)
+{
+    for (tqi_map_u64_item_t *s = tqi_map_u64_first(&g->sessions); s; s = tqi_map_u64_next(s)) {
+        const seen_t *seen = s->value;
+        for (tqi_map_u64_item_t *a = tqi_map_u64_first(&seen->asked); a; a = tqi_map_u64_next(a)) {
+            asked_t *asked = a->value;
+            if (asked->kind == TQI_KIND_Fetch && !asked->is_answered &&
+                asked->part == reset->part && (reset->task == TASKS || reset->task == asked->task))
+                asked->is_vague = true;
+        }
+    }
+}
+
+static void note_request(grants_t *g, seen_t *seen, const tqi_envelope_t *env)
 {
     asked_t *asked;
     tqi_msg_Fetch_t fetch;
@@ -178,6 +194,7 @@ static void note_request(seen_t *seen, const tqi_envelope_t *env)
         asked = ask(seen, env->seq);
         asked->part = name_idx(reset.partition, partition_names, PARTITIONS);
         asked->task = reset.is_all_tasks ? TASKS : name_idx(reset.task, task_names, TASKS);
+        blur(g, asked);
         break;
     default:
         return;
@@ -202,7 +219,7 @@ void grants_on_request(grants_t *g, const tqi_envelope_t *env)
     seen->epoch = env->epoch;
     take_acks(g, env);
     if (env->seq != 0)
-        note_request(seen, env);
+        note_request(g, seen, env);
 }
 
 /* Whether a RETURN or a RESET that was handled, and whose answer has not been seen, may have freed
@@ -243,7 +260,7 @@ static void granted(grants_t *g, const tqi_envelope_t *env, const asked_t *asked
     for (uint32_t i = 0; i < msg.rows.cnt; i++) {
         tq_row_t row = tqi_u64s_at(msg.rows, i);
         holding_t *holding = tqi_map_u64_get(&g->rows[asked->task], row);
-        if (holding && may_be_freed(g, asked->task, row, holding))
+        if (holding && (holding->is_vague || may_be_freed(g, asked->task, row, holding)))
             holding->session = 0;
         else if (holding && holding->is_final)
             world_fail(w, "INV-20",
@@ -262,7 +279,10 @@ static void granted(grants_t *g, const tqi_envelope_t *env, const asked_t *asked
             tqi_assert(holding &&
                        tqi_map_u64_put(&g->rows[asked->task], row, holding, NULL) == TQ_OK);
         }
-        *holding = (holding_t){.part = asked->part, .session = env->session, .seq = env->seq};
+        *holding = (holding_t){.part = asked->part,
+                               .session = env->session,
+                               .seq = env->seq,
+                               .is_vague = asked->is_vague};
     }
 }
 

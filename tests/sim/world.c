@@ -39,11 +39,33 @@ void world_say(world_t *w, const char *fmt, ...)
     putchar('\n');
 }
 
+/* What the servers say of themselves, for who reads the trace. */
+static void print_figures(world_t *w)
+{
+    for (uint32_t i = 0; i < w->procs_cnt; i++) {
+        proc_t *proc = &w->procs[i];
+        tqi_sim_memory_t scratch;
+        tqi_buf_t json;
+        if (!proc->role || proc->kind == PROC_CLIENT)
+            continue;
+        tqi_sim_memory_init(&scratch, "figures", 0);
+        tqi_buf_init(&json, &scratch.env);
+        if (proc->kind == PROC_CONTROLLER)
+            tqi_controller_stat(proc->controller, &json);
+        else
+            tqi_unit_stat(proc->unit, &json);
+        printf("%s: %.*s\n", proc->name, (int)json.len, (const char *)json.data);
+        tqi_buf_fini(&json);
+    }
+}
+
 void world_fail(world_t *w, const char *invariant, const char *fmt, ...)
 {
     va_list args;
     uint64_t now_ns = tqi_sim_now(w->sim);
 
+    if (w->options->is_verbose)
+        print_figures(w);
     fflush(stdout);
     fprintf(stderr, "%s does not hold at %" PRIu64 ".%06" PRIu64 " s, event %" PRIu64 ": ",
             invariant, now_ns / TQI_SIM_S, now_ns % TQI_SIM_S / 1000, w->event_idx);
