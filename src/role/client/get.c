@@ -17,6 +17,7 @@
 /* Cells of a PREPARE, whose answer may need a descriptor and a piece for each. */
 #define SLOT_CELLS_MAX (TQ_REQUEST_DESCS_MAX / 2)
 #define EACH_ALIGN 16
+#define WAYS_MAX 2 /* broken ways that a get survives */
 
 #define GET_PHASES(X)                                                                              \
     X(RESOLVING, PHASE(DESCRIBING))                                                                \
@@ -722,7 +723,11 @@ static void get_on_payload(tqi_op_t *op, tqi_slot_t *slot, tq_status_t status, c
 
     if (status != TQ_OK) {
         tqi_fail(&err, status, "reading from storage unit %u: %s", slot->link->unit_id, text);
-        tqi_op_fail(op, &err, now_ns);
+        /* A way that broke, perhaps while nothing moved, is opened again. */
+        if (tq_status_class(status) == TQ_CLASS_PEER && op->restarts < WAYS_MAX)
+            tqi_op_restart(op, &err, now_ns);
+        else
+            tqi_op_fail(op, &err, now_ns);
         return;
     }
     if (slot->link->mode == TQI_PAYLOAD_STREAM) {

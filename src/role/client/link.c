@@ -841,10 +841,12 @@ uint64_t tqi_link_step(tqi_link_t *link, uint64_t now_ns)
 {
     uint64_t next = TQI_NEVER;
 
-    close_way(link);
     pump(link, now_ns);
-    if (link->must_reopen && link->state == TQI_LINK_UP && link->moving.cnt == 0)
+    if (link->must_reopen && link->moving.cnt == 0) {
+        /* HELLO opens another way; a request that meets none would be refused. */
+        close_way(link);
         tqi_link_down(link, TQ_E_PEER_LOST, link->mode_text, now_ns);
+    }
     if (link->state == TQI_LINK_IDLE && is_wanted(link))
         tqi_link_want(link, now_ns);
     if (link->state == TQI_LINK_WAITING) {
