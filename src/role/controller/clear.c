@@ -170,7 +170,7 @@ static void clear_maybe_reply(tqi_controller_t *ctl, request_t *req)
     if (req->clearing || req->joins.cnt > 0)
         return;
     req->is_parked = false;
-    tqi_ctl_request_reply(ctl, req, &(tqi_msg_Clear_R_t){.rows_cnt = req->rows_cnt});
+    tqi_ctl_request_reply_done(ctl, req, &(tqi_msg_Clear_R_t){.rows_cnt = req->rows_cnt});
     tqi_ctl_request_close(ctl, req);
 }
 
@@ -457,7 +457,7 @@ bool tqi_ctl_clear_step(tqi_controller_t *ctl, op_t *op, uint32_t *budget)
         own = NULL;
     }
     if (!own && req->joins.cnt == 0) {
-        tqi_ctl_request_reply(ctl, req, &(tqi_msg_Clear_R_t){.rows_cnt = req->rows_cnt});
+        tqi_ctl_request_reply_done(ctl, req, &(tqi_msg_Clear_R_t){.rows_cnt = req->rows_cnt});
         return true;
     }
     if (tqi_ctl_request_park(ctl, req) != TQ_OK)

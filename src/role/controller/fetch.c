@@ -578,7 +578,7 @@ bool tqi_ctl_return_step(tqi_controller_t *ctl, op_t *op, uint32_t *budget)
         req->at++;
         --*budget;
     }
-    tqi_ctl_request_reply(ctl, req, &(tqi_msg_Return_R_t){0});
+    tqi_ctl_request_reply_done(ctl, req, &(tqi_msg_Return_R_t){0});
     return true;
 }
 
@@ -626,6 +626,6 @@ bool tqi_ctl_reset_step(tqi_controller_t *ctl, op_t *op, uint32_t *budget)
         }
         *budget -= (uint32_t)tqi_u64_min(*budget, 1);
     }
-    tqi_ctl_request_reply(ctl, req, &(tqi_msg_Reset_R_t){0});
+    tqi_ctl_request_reply_done(ctl, req, &(tqi_msg_Reset_R_t){0});
     return true;
 }

@@ -204,6 +204,7 @@ struct request {
     bool is_parked; /* out of the queue, not replied: a waiter, or waiting for clears */
     bool is_replied;
     bool is_cancelled; /* CANCEL_OP came while it ran */
+    bool is_committed; /* it was done: no lack of memory may make an error of that */
     bool is_late;      /* replied, but the outcome could not be kept yet */
     uint64_t deadline_ns;
     ctl_timer_t timer;    /* ends it at its deadline while it is parked */
@@ -257,6 +258,9 @@ tq_status_t tqi_ctl_request_own(tqi_controller_t *ctl, request_t *req);
 void tqi_ctl_request_admit(tqi_controller_t *ctl, session_t *session, const tqi_envelope_t *env);
 /* Answers once; msg is the struct of the reply's kind. Not OK: it was answered with that error. */
 tq_status_t tqi_ctl_request_reply(tqi_controller_t *ctl, request_t *req, const void *msg);
+/* The same for what has been done and can't be taken back: never an error. Where the answer does not
+ * fit, or there is no memory for it, it goes without its columns. */
+void tqi_ctl_request_reply_done(tqi_controller_t *ctl, request_t *req, const void *msg);
 void tqi_ctl_request_fail(tqi_controller_t *ctl, request_t *req, const tqi_err_t *err);
 /* The same with the rows and fields that it is about. */
 void tqi_ctl_request_fail_about(tqi_controller_t *ctl, request_t *req, const tqi_err_t *err,

@@ -498,7 +498,7 @@ static bool publish_tell(tqi_controller_t *ctl, request_t *req)
             reply.tags = tqi_strs_builder_view(&req->out.tags);
         }
     }
-    tqi_ctl_request_reply(ctl, req, &reply);
+    tqi_ctl_request_reply_done(ctl, req, &reply);
     tqi_ctl_put_end(ctl, put);
     return true;
 }
@@ -521,7 +521,7 @@ bool tqi_ctl_publish_step(tqi_controller_t *ctl, op_t *op, uint32_t *budget)
         if (rc != TQ_OK)
             return fail(ctl, req, &err);
         if (is_over) {
-            tqi_ctl_request_reply(ctl, req, &(tqi_msg_Publish_R_t){0});
+            tqi_ctl_request_reply_done(ctl, req, &(tqi_msg_Publish_R_t){0});
             return true;
         }
     }
@@ -607,6 +607,6 @@ bool tqi_ctl_tags_step(tqi_controller_t *ctl, op_t *op, uint32_t *budget)
     tags_apply(req, budget);
     if (req->at < req->staged.len)
         return false;
-    tqi_ctl_request_reply(ctl, req, &(tqi_msg_Tags_R_t){0});
+    tqi_ctl_request_reply_done(ctl, req, &(tqi_msg_Tags_R_t){0});
     return true;
 }

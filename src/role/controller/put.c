@@ -224,6 +224,22 @@ static void rows_keep(put_t *put)
         tqi_bits_andnot_leaf(&put->part->table.unlisted, mask.ordinal, mask.words);
 }
 
+/* Answers with rows. A put goes on; rows that were made for their own sake stay, and need no put any
+ * more. If the answer could not be made, nobody knows of either: they go. */
+static bool made_reply(tqi_controller_t *ctl, request_t *req, const void *reply, bool is_put)
+{
+    bool is_told = tqi_ctl_request_reply(ctl, req, reply) == TQ_OK;
+
+    if (!req->put || (is_put && is_told))
+        return true;
+    if (is_told) {
+        rows_keep(req->put);
+        req->put->is_published = true;
+    }
+    tqi_ctl_put_end(ctl, req->put);
+    return true;
+}
+
 static tqi_field_t *field_find(const request_t *req, tqi_strs_t fields, uint32_t i)
 {
     tqi_str_t name = tqi_strs_at(fields, i);
@@ -253,14 +269,7 @@ static bool insert_reply(tqi_controller_t *ctl, request_t *req)
     reply.rows = tqi_u64s(req->out.rows.at, (uint32_t)req->out.rows.len);
     reply.units = tqi_u32s(req->out.units.at, (uint32_t)req->out.units.len);
     reply.schemas = tqi_strs_builder_view(&req->out.schemas);
-    if (req->put && !msg->is_put)
-        rows_keep(req->put);
-    tqi_ctl_request_reply(ctl, req, &reply);
-    if (req->put && !msg->is_put) {
-        req->put->is_published = true;
-        tqi_ctl_put_end(ctl, req->put);
-    }
-    return true;
+    return made_reply(ctl, req, &reply, msg->is_put);
 }
 
 bool tqi_ctl_insert_step(tqi_controller_t *ctl, op_t *op, uint32_t *budget)
@@ -519,14 +528,7 @@ static bool resolve_reply(tqi_controller_t *ctl, request_t *req)
     reply.keys = tqi_strs_builder_view(&out->keys);
     reply.has_key = (tqi_u8s_t){out->has_key.at, (uint32_t)out->has_key.len};
     reply.has_data = (tqi_u8s_t){out->has_data.at, (uint32_t)out->has_data.len};
-    if (req->put && !msg->is_put)
-        rows_keep(req->put);
-    tqi_ctl_request_reply(ctl, req, &reply);
-    if (req->put && !msg->is_put) {
-        req->put->is_published = true;
-        tqi_ctl_put_end(ctl, req->put);
-    }
-    return true;
+    return made_reply(ctl, req, &reply, msg->is_put);
 }
 
 /* The partition is not there. */

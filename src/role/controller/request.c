@@ -179,21 +179,37 @@ static void request_done(tqi_controller_t *ctl, request_t *req, tqi_buf_t *frame
     frame_send(ctl, req->session->peer, frame);
 }
 
+/* What was done is said, if need be without the columns of the answer. */
+static tq_status_t frame_make_done(tqi_controller_t *ctl, const request_t *req, tqi_buf_t *frame)
+{
+    tqi_envelope_t env = request_envelope(req);
+    tqi_msg_Clear_R_t cleared = {.rows_cnt = req->rows_cnt};
+
+    return frame_make(ctl, &env, (uint16_t)(req->kind | TQI_KIND_REPLY), TQ_OK,
+                      req->kind == TQI_KIND_Clear ? &cleared : NULL, frame, NULL);
+}
+
+/* The outcome of a request for which there was no memory, made anew. */
+static tq_status_t late_make(tqi_controller_t *ctl, request_t *req)
+{
+    tqi_envelope_t env = request_envelope(req);
+    tqi_err_t err;
+
+    if (req->late.data)
+        return TQ_OK;
+    if (req->is_committed)
+        return frame_make_done(ctl, req, &req->late);
+    tqi_fail(&err, TQ_E_NO_MEMORY, "no memory for the reply");
+    return frame_make_error(ctl, &env, &err, NULL, 0, NULL, &req->late);
+}
+
 void tqi_ctl_request_late(tqi_controller_t *ctl)
 {
     tqi_list_each(&ctl->late, node)
     {
         request_t *req = request_of(tqi_container_of(node, op_t, node));
 
-        if (req->session && !req->late.data) {
-            tqi_envelope_t env = request_envelope(req);
-            tqi_err_t err;
-
-            tqi_fail(&err, TQ_E_NO_MEMORY, "no memory for the reply");
-            if (frame_make_error(ctl, &env, &err, NULL, 0, NULL, &req->late) != TQ_OK)
-                tqi_buf_fini(&req->late);
-        }
-        if (req->session && (!req->late.data ||
+        if (req->session && (late_make(ctl, req) != TQ_OK ||
                              tqi_inbox_done(req->session->inbox, req->seq, &req->late) != TQ_OK)) {
             ctl->is_starved = true;
             return;
@@ -203,6 +219,21 @@ void tqi_ctl_request_late(tqi_controller_t *ctl)
             frame_send(ctl, req->session->peer, &req->late);
         tqi_ctl_request_free(ctl, req);
     }
+}
+
+void tqi_ctl_request_reply_done(tqi_controller_t *ctl, request_t *req, const void *msg)
+{
+    tqi_envelope_t env = request_envelope(req);
+    tqi_buf_t frame;
+
+    req->is_committed = true;
+    if (frame_make(ctl, &env, (uint16_t)(req->kind | TQI_KIND_REPLY), TQ_OK, msg, &frame, NULL) !=
+        TQ_OK) {
+        tqi_buf_fini(&frame);
+        if (frame_make_done(ctl, req, &frame) != TQ_OK)
+            tqi_buf_fini(&frame);
+    }
+    request_done(ctl, req, &frame);
 }
 
 tq_status_t tqi_ctl_request_reply(tqi_controller_t *ctl, request_t *req, const void *msg)
