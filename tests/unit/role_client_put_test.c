@@ -144,6 +144,16 @@ static void answer_publish_abort(rig_t *rig)
     rig_answer(rig, &frame, TQ_OK, &reply);
 }
 
+/* Whichever of the two comes. */
+static void answer_publish_or_unit_abort(rig_t *rig)
+{
+    assert_true(rig->frames_cnt > 0);
+    if (rig->frames[0].env.kind == TQI_KIND_Abort)
+        answer_abort(rig);
+    else
+        answer_publish_abort(rig);
+}
+
 static void moved(rig_t *rig, uint32_t i, tq_status_t status)
 {
     tqi_role_t *role = tqi_client_role(rig->client);
@@ -568,6 +578,28 @@ static void a_late_answer_of_a_put_that_timed_out_is_aborted(void **state)
     case_fini(&c);
 }
 
+static void a_refused_publish_undoes_the_put_everywhere(void **state)
+{
+    rig_t rig;
+    put_case_t c;
+    tqi_msg_Publish_t msg;
+
+    (void)state;
+    rig_init(&rig);
+    rig_greet(&rig);
+    rig_submit(&rig, put_op(&rig, &c, 1, 2));
+    answer_resolve(&rig, 1, 1, 0);
+    greet_units(&rig, 1);
+    answer_prepare(&rig, 1);
+    rig_frame_t frame = rig_expect(&rig, TQI_KIND_Publish, &msg);
+    rig_answer(&rig, &frame, TQ_E_UNIT_LOST, NULL);
+    answer_publish_or_unit_abort(&rig);
+    answer_publish_or_unit_abort(&rig);
+    rig_done_with(&rig, TQ_E_UNIT_LOST);
+    case_fini(&c);
+    rig_fini(&rig);
+}
+
 static void tags_alone_touch_no_unit(void **state)
 {
     rig_t rig;
@@ -681,6 +713,7 @@ int main(void)
         cmocka_unit_test(a_put_whose_publish_is_not_answered_is_unknown),
         cmocka_unit_test(a_lost_session_fails_a_put_before_publish),
         cmocka_unit_test(a_late_answer_of_a_put_that_timed_out_is_aborted),
+        cmocka_unit_test(a_refused_publish_undoes_the_put_everywhere),
         cmocka_unit_test(tags_alone_touch_no_unit),
         cmocka_unit_test(mistakes_are_told_before_anything_is_sent),
         cmocka_unit_test(a_put_survives_every_refused_allocation),

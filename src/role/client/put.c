@@ -56,7 +56,6 @@ typedef struct put {
 
     put_phase_t phase;
     uint64_t put_id;   /* 0: none was begun, or it is published */
-    bool is_used_up;   /* the controller has ended it: only the units are told to ABORT */
     uint8_t *produced; /* bitset over rows x columns */
     const uint8_t *has_data;
     uint32_t waiting_cnt; /* slots not STORED; YIELDING: CANCELs unanswered; PUBLISHING: parts */
@@ -330,7 +329,6 @@ static void put_start(tqi_op_t *op, uint64_t now_ns)
 
     put->phase = PUT_RESOLVING;
     put->put_id = 0;
-    put->is_used_up = false;
     if (put->keys.cnt > 0 || put->given) {
         tqi_msg_Resolve_t msg = {
             .partition = tqi_str(put->partition),
@@ -861,10 +859,6 @@ static void put_failed(put_t *put, tqi_slot_t *slot, const tqi_reply_t *reply, u
         yield(put, &err, now_ns);
         return;
     }
-    if (put->phase == PUT_PUBLISHING) {
-        /* The put_id is used up by the answer to the part that would have applied it. */
-        put->is_used_up = put->waiting_cnt == 1;
-    }
     if (slot && tq_status_class(reply->status) == TQ_CLASS_PEER)
         tqi_err_prefix(&err, "storage unit %u", slot->link->unit_id);
     tqi_op_fail(&put->op, &err, now_ns);
@@ -969,7 +963,8 @@ static void name_replaced(put_t *put)
     }
 }
 
-/* ABORT to each unit that was touched, once; answers are waited for. */
+/* ABORT to each unit that was touched, once; answers are waited for. A PUBLISH that was refused may
+ * or may not have used the put_id up: the controller is told in any case, and knows. */
 static bool abort_units(put_t *put, uint64_t now_ns)
 {
     tqi_op_t *op = &put->op;
@@ -1007,7 +1002,7 @@ static bool put_clean(tqi_op_t *op, uint64_t now_ns)
     put->is_named = true;
     if (!abort_units(put, now_ns))
         return false;
-    return put->put_id == 0 || put->is_used_up ||
+    return put->put_id == 0 ||
            tqi_link_request(op->client->controller, op, NULL, TQI_KIND_Publish, &msg,
                             op->clean_deadline_ns, now_ns, NULL, NULL) == TQ_OK;
 }
