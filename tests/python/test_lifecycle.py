@@ -211,6 +211,17 @@ def test_a_mistyped_key_warns_with_the_nearest(caplog):
     assert config.controller.pollling_mode is True
 
 
+def test_keys_that_have_no_effect_yet_say_so(caplog):
+    conf = {
+        "metrics": {"enabled": True},
+        "backend": {"SimpleStorage": {"total_storage_size": 8, "required_node_resource": "gpu"}},
+    }
+    with caplog.at_level(logging.WARNING, "transfer_queue"):
+        tq.init(conf)
+    for key in ("metrics.enabled", "total_storage_size", "required_node_resource"):
+        assert key in caplog.text
+
+
 class MySampler(tq.BaseSampler):
     pass
 
