@@ -12,6 +12,7 @@
 #include "base/buf.h"
 #include "base/env.h"
 #include "base/err.h"
+#include "net/watch.h"
 #include "role/role.h"
 
 typedef struct tqi_controller tqi_controller_t;
@@ -28,6 +29,7 @@ typedef struct tqi_controller_conf {
     uint32_t unit_lost_ms; /* 10,000 */
     uint32_t confirm_ms;   /* 100: the longest that a published put waits for its CONFIRM */
     uint32_t slice_rows;   /* 4,096, and no more: what an operation handles before others go on */
+    tqi_watch_t *watch;    /* of the processes behind sessions; NULL: silence alone ends them */
     const void *user_conf; /* copied */
     size_t user_conf_len;
 } tqi_controller_conf_t; /* zero: the default beside it */
@@ -48,7 +50,7 @@ bool tqi_controller_is_idle(const tqi_controller_t *ctl);
  * silent. Call after the queues have been read. */
 void tqi_controller_forgive(tqi_controller_t *ctl, uint64_t pause_ns);
 
-/* A session's process is known to be dead (watch): ends it at once. */
+/* A session's process is known to be dead (conf.watch, whose ids are sessions): ends it at once. */
 void tqi_controller_session_died(tqi_controller_t *ctl, uint64_t session, uint64_t now_ns);
 
 /* Appends the store's figures as one JSON object (docs/operations.md). */

@@ -194,13 +194,16 @@ static tq_status_t late_make(tqi_controller_t *ctl, request_t *req)
 {
     tqi_envelope_t env = request_envelope(req);
     tqi_err_t err;
+    tq_status_t rc;
 
     if (req->late.data)
         return TQ_OK;
-    if (req->is_committed)
-        return frame_make_done(ctl, req, &req->late);
     tqi_fail(&err, TQ_E_NO_MEMORY, "no memory for the reply");
-    return frame_make_error(ctl, &env, &err, NULL, 0, NULL, &req->late);
+    rc = req->is_committed ? frame_make_done(ctl, req, &req->late)
+                           : frame_make_error(ctl, &env, &err, NULL, 0, NULL, &req->late);
+    if (rc != TQ_OK)
+        tqi_buf_fini(&req->late);
+    return rc;
 }
 
 void tqi_ctl_request_late(tqi_controller_t *ctl)

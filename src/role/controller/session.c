@@ -197,6 +197,14 @@ static session_t *hello_session(tqi_controller_t *ctl, tqi_peer_t peer, const tq
     copy_str(session->name, sizeof session->name, msg->name);
     copy_str(session->boot_id, sizeof session->boot_id, msg->boot_id);
     session->pid = msg->pid;
+    if (ctl->watch) {
+        tqi_process_t process = {.boot_id = msg->boot_id.data,
+                                 .boot_id_len = msg->boot_id.len,
+                                 .pid_ns = msg->pid_ns,
+                                 .pid = msg->pid,
+                                 .start_time = msg->start_time};
+        (void)ctl->watch->add(ctl->watch, session->id, &process);
+    }
     return session;
 }
 
