@@ -17,10 +17,10 @@
 #include <tq/host.h>
 #include <unistd.h>
 
-#include "sys/machine.h"
 #include "base/size.h"
 #include "loop/loop.h"
 #include "net/inproc/inproc.h"
+#include "net/pidfd/pidfd.h"
 #include "net/zmq/zmq_ctrl.h"
 #include "net/zmq/zmq_payload.h"
 #include "role/controller/controller.h"
@@ -29,6 +29,7 @@
 #include "sys/entropy.h"
 #include "sys/env_malloc.h"
 #include "sys/log.h"
+#include "sys/machine.h"
 
 #define INPROC "inproc://"
 #define CLOSE_NS UINT64_C(10000000000)
@@ -126,6 +127,7 @@ tq_status_t tq_keypair(char public_key[41], char secret_key[41], tq_error_t *err
 
 struct tq_controller {
     tqi_loop_t *loop;
+    tqi_pidfd_watch_t *watch;
     tqi_controller_t *role;
     uint64_t incarnation;
     places_t places;
@@ -139,6 +141,13 @@ static void controller_pause(void *ctx, uint64_t pause_ns)
     tqi_log_warn("controller", "was held up for %" PRIu64 " ms; sessions get as much more time",
                  pause_ns / 1000000);
     tqi_controller_forgive(ctl->role, pause_ns);
+}
+
+static void controller_process_died(void *ctx, uint64_t session)
+{
+    tq_controller_t *ctl = ctx;
+    tqi_log_info("controller", "the process of session %" PRIu64 " has died", session);
+    tqi_controller_session_died(ctl->role, session, tqi_now_ns());
 }
 
 tq_status_t tq_controller_open(const tq_controller_conf_t *conf, tq_controller_t **out,
@@ -168,8 +177,13 @@ tq_status_t tq_controller_open(const tq_controller_conf_t *conf, tq_controller_t
     tq_status_t rc =
         loop_open("tq-controller", conf->name, conf->listen, &zmq, &ctl->loop, &ctl->places, err);
     if (rc == TQ_OK)
+        rc = tqi_pidfd_watch_new(tqi_env_malloc(), controller_process_died, ctl, &ctl->watch, err);
+    if (rc == TQ_OK) {
+        role.watch = tqi_pidfd_watch_port(ctl->watch);
+        tqi_loop_add_source(ctl->loop, tqi_pidfd_watch_source(ctl->watch));
         rc = tqi_controller_new(tqi_env_malloc(), &role, tqi_loop_ctrl(ctl->loop), tqi_now_ns(),
                                 &ctl->role, err);
+    }
     if (rc == TQ_OK) {
         tqi_loop_on_pause(ctl->loop, controller_pause, ctl);
         rc = tqi_loop_start(ctl->loop, tqi_controller_role(ctl->role), err);
@@ -227,6 +241,7 @@ void tq_controller_close(tq_controller_t *ctl)
     if (ctl->role)
         tqi_controller_free(ctl->role);
     tqi_loop_free(ctl->loop);
+    tqi_pidfd_watch_free(ctl->watch);
     free(ctl);
 }
 

@@ -8,6 +8,8 @@
  */
 #include "role/controller/internal.h"
 
+#include <string.h>
+
 /* ---- puts ------------------------------------------------------------------------------------ */
 
 static bool put_end_step(tqi_controller_t *ctl, op_t *op, uint32_t *budget);
@@ -282,6 +284,11 @@ bool tqi_ctl_insert_step(tqi_controller_t *ctl, op_t *op, uint32_t *budget)
     if (!req->session)
         return fail_memory(ctl, req); /* nobody is there to be told anything */
     if (req->phase == 0) {
+        if (msg->rows_cnt > TQ_REQUEST_ROWS_MAX) {
+            tqi_fail(&err, TQ_E_TOO_LARGE, "%u rows in one request, at most %u are allowed",
+                     msg->rows_cnt, TQ_REQUEST_ROWS_MAX);
+            return fail_named(ctl, req, &err);
+        }
         if (tqi_ctl_part_known(ctl, op->part, &err) != TQ_OK)
             return fail_named(ctl, req, &err);
         if (tqi_vec_reserve(&req->pos, msg->rows_cnt) != TQ_OK)
@@ -351,6 +358,9 @@ static tq_status_t resolve_make(tqi_controller_t *ctl, request_t *req, uint32_t 
     for (uint32_t i = 0; i < got; i++) {
         tqi_str_t key = tqi_strs_at(msg->keys, req->at);
 
+        if (key.len > TQ_NAME_MAX)
+            return tqi_fail(err, TQ_E_TOO_LARGE, "a key of %u bytes, at most %u are allowed",
+                            key.len, TQ_NAME_MAX);
         if (tqi_partition_key(table, key.data, key.len) != TQI_POS_NONE)
             return tqi_fail(err, TQ_E_DUPLICATE, "key '%.*s' is given twice",
                             (int)tqi_u64_min(key.len, 128), (const char *)key.data);
@@ -467,6 +477,29 @@ static tq_status_t resolve_common(request_t *req)
     return rc;
 }
 
+/* Which of the rows have a produced field at all. */
+static tq_status_t resolve_has_data(request_t *req)
+{
+    const tqi_partition_t *table = &req->op.part->table;
+    uint64_t ordinal = UINT64_MAX, any[TQI_LEAF_WORDS] = {0};
+
+    if (tqi_vec_reserve(&req->out.has_data, req->pos.len) != TQ_OK)
+        return TQ_E_NO_MEMORY;
+    for (size_t i = 0; i < req->pos.len; i++) {
+        uint64_t pos = req->pos.at[i];
+
+        if (pos != TQI_POS_NONE && pos / TQI_BLOCK_ROWS != ordinal) {
+            ordinal = pos / TQI_BLOCK_ROWS;
+            memset(any, 0, sizeof any);
+            for (size_t f = 0; f < table->fields.len; f++)
+                tqi_leaf_or(any, tqi_bits_leaf(&table->fields.at[f]->produced, ordinal));
+        }
+        req->out.has_data.at[req->out.has_data.len++] =
+            pos != TQI_POS_NONE && tqi_words_test(any, pos % TQI_BLOCK_ROWS);
+    }
+    return TQ_OK;
+}
+
 static tq_status_t resolve_columns(request_t *req)
 {
     const tqi_msg_Resolve_t *msg = &req->msg.resolve;
@@ -492,21 +525,7 @@ static tq_status_t resolve_columns(request_t *req)
     if (rc == TQ_OK && msg->want_keys)
         rc = tqi_ctl_out_keys(out, table, req->pos.at, cnt);
     if (rc == TQ_OK)
-        rc = tqi_vec_reserve(&out->has_data, cnt);
-    if (rc == TQ_OK) {
-        out->has_data.len = cnt;
-        for (uint32_t i = 0; i < cnt; i++)
-            out->has_data.at[i] = 0;
-        /* One field's bits after another, until every row has one. */
-        uint32_t left = cnt;
-        for (size_t f = 0; f < table->fields.len && left > 0; f++)
-            for (uint32_t i = 0; i < cnt; i++)
-                if (!out->has_data.at[i] && req->pos.at[i] != TQI_POS_NONE &&
-                    tqi_bits_test(&table->fields.at[f]->produced, req->pos.at[i])) {
-                    out->has_data.at[i] = 1;
-                    left--;
-                }
-    }
+        rc = resolve_has_data(req);
     return rc;
 }
 

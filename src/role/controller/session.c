@@ -43,6 +43,8 @@ void tqi_ctl_session_free(tqi_controller_t *ctl, session_t *session)
     /* Where the controller itself goes: requests that are parked, in no partition's queue. */
     while ((node = tqi_list_first(&session->requests)))
         tqi_ctl_request_free(ctl, tqi_container_of(node, request_t, in_session));
+    if (ctl->watch)
+        ctl->watch->remove(ctl->watch, session->id);
     tqi_ctl_timer_disarm(ctl, &session->silence);
     tqi_map_u64_take(&ctl->sessions, session->id);
     if (session->peer != 0)
