@@ -36,6 +36,11 @@ DataParser = Callable[[dict[str, Any]], dict[str, Any]]
 # Names of partitions that are not str go as this mark and their repr.
 _NOT_STR: Final = "\x01"
 
+_NOT_FOUND: Final = _core.STATUSES["E_NOT_FOUND"][0]
+
+# How often a read looks again because a clear came between.
+_CLEAR_RACES_MAX: Final = 4
+
 # Requests of one call that are under way together.
 _TOGETHER_MAX: Final = 64
 
@@ -667,11 +672,15 @@ def kv_batch_get(
         if not selected:
             return (yield from _get_nothing(session, keys, partition))
     flags = 0 if strict else _core.GET_SKIP_KEYS | _core.GET_SKIP_FIELDS
-    op = yield lambda queue: session.core.get(queue, partition, keys, None, selected, flags, 0)
+    # A key that is cleared between its look-up and its read is an unknown one: look again.
+    for _ in range(1 if strict else _CLEAR_RACES_MAX):
+        op = yield lambda queue: session.core.get(queue, partition, keys, None, selected, flags, 0)
+        if op.status != _NOT_FOUND:
+            break
     try:
         op.check()
     except UsageError as error:
-        if strict or not _has_status(error, "E_NO_PARTITION", "E_NO_KEY", "E_NOT_FOUND"):
+        if strict or not _has_status(error, "E_NO_PARTITION", "E_NO_KEY"):
             raise
         raise _no_keys(partition_id, keys) from None
     rows_cnt = len(op.rows)

@@ -216,6 +216,26 @@ def test_a_cleared_key_can_be_written_again(partition, client):
     assert client.kv_retrieve_meta("a", partition).global_indexes != before
 
 
+def test_reads_beside_clears_skip_what_is_gone(partition):
+    tq.kv_put("stays", partition, {"x": torch.tensor(1)})
+    ended = threading.Event()
+
+    def churn():
+        while not ended.is_set():
+            tq.kv_put("goes", partition, {"x": torch.tensor(2)})
+            tq.kv_clear("goes", partition)
+
+    thread = threading.Thread(target=churn)
+    thread.start()
+    try:
+        for _ in range(300):
+            got = tq.kv_batch_get(["stays", "goes"], partition)["x"].tolist()
+            assert got in ([1], [1, 2])
+    finally:
+        ended.set()
+        thread.join()
+
+
 # ---- bad arguments ---------------------------------------------------------------------------
 
 
