@@ -70,39 +70,55 @@ void tqi_grant_fini(tqi_grant_t *grant)
         tqi_bits_fini(&grant->rows);
 }
 
-bool tqi_grant_check(const tqi_partition_t *p, tqi_err_t *err)
+/* The grant's rows that are not cleared are consumed, and in no other grant that is in *seen. */
+static bool grant_check_one(const tqi_partition_t *p, const tqi_grant_t *grant, tqi_bits_t *seen,
+                            tqi_err_t *err)
 {
-    for (tqi_map_str_item_t *item = tqi_map_str_first(&p->tasks); item;
-         item = tqi_map_str_next(item)) {
-        const tqi_task_t *task = item->value;
-        uint64_t granted = 0, consumed = 0;
+    const tqi_task_t *task = grant->task;
+    tqi_mask_t mask;
 
-        tqi_list_each(&task->grants, node)
-        {
-            const tqi_grant_t *grant = tqi_container_of(node, tqi_grant_t, node);
-            tqi_mask_t mask;
+    for (uint64_t at = 0; tqi_mask_next(&grant->rows, &at, &mask);) {
+        uint64_t words[TQI_LEAF_WORDS];
 
-            for (uint64_t at = 0; tqi_mask_next(&grant->rows, &at, &mask);) {
-                uint64_t live[TQI_LEAF_WORDS];
-
-                tqi_partition_live(p, mask.ordinal, live);
-                tqi_leaf_and(mask.words, live);
-                granted += tqi_mask_count(&mask);
-                tqi_leaf_andnot(mask.words, tqi_bits_leaf(&task->consumed, mask.ordinal));
-                if (tqi_mask_any(&mask)) {
-                    tqi_fail(err, TQ_E_BUG,
-                             "INV-8: a row granted for task '%s' in block %llu is not consumed",
-                             task->name, (unsigned long long)mask.ordinal);
-                    return false;
-                }
-            }
-        }
-        consumed = tqi_bits_count(&task->consumed);
-        if (granted > consumed) {
-            tqi_fail(err, TQ_E_BUG, "INV-8: task '%s' has %llu rows granted and %llu consumed",
-                     task->name, (unsigned long long)granted, (unsigned long long)consumed);
+        tqi_partition_live(p, mask.ordinal, words);
+        tqi_leaf_and(mask.words, words);
+        tqi_leaf_copy(words, mask.words);
+        tqi_leaf_andnot(words, tqi_bits_leaf(&task->consumed, mask.ordinal));
+        if (tqi_leaf_any(words)) {
+            tqi_fail(err, TQ_E_BUG,
+                     "INV-8: a row granted for task '%s' in block %llu is not consumed", task->name,
+                     (unsigned long long)mask.ordinal);
             return false;
         }
+        tqi_leaf_copy(words, mask.words);
+        tqi_leaf_and(words, tqi_bits_leaf(seen, mask.ordinal));
+        if (tqi_leaf_any(words)) {
+            tqi_fail(err, TQ_E_BUG, "INV-8: a row of block %llu is granted twice for task '%s'",
+                     (unsigned long long)mask.ordinal, task->name);
+            return false;
+        }
+        /* Without memory less is checked. */
+        (void)tqi_bits_or_leaf(seen, mask.ordinal, mask.words);
     }
     return true;
+}
+
+bool tqi_grant_check(const tqi_partition_t *p, tqi_err_t *err)
+{
+    bool is_good = true;
+
+    for (tqi_map_str_item_t *item = tqi_map_str_first(&p->tasks); item && is_good;
+         item = tqi_map_str_next(item)) {
+        const tqi_task_t *task = item->value;
+        tqi_bits_t seen;
+
+        tqi_bits_init(&seen, p->env);
+        tqi_list_each(&task->grants, node)
+        {
+            is_good = is_good &&
+                      grant_check_one(p, tqi_container_of(node, tqi_grant_t, node), &seen, err);
+        }
+        tqi_bits_fini(&seen);
+    }
+    return is_good;
 }
