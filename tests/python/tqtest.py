@@ -8,7 +8,9 @@ import os
 import socket
 import subprocess
 import sys
+import sysconfig
 import textwrap
+from pathlib import Path
 
 import torch
 from tensordict import NonTensorStack, TensorDict
@@ -47,6 +49,11 @@ def put_get(partition, column):
     keys = keys_of(data.batch_size[0])
     tq.kv_batch_put(keys, partition, data)
     return tq.kv_batch_get(keys, partition).get("x")
+
+
+def tqd_path():
+    """The tqd that was installed with the package."""
+    return Path(sysconfig.get_path("scripts")) / "tqd"
 
 
 class Program:
