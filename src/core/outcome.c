@@ -84,11 +84,16 @@ static void window_remove(window_t *w, entry_t *e)
     tqi_env_free(w->env, e, sizeof *e);
 }
 
-static void window_fini(window_t *w)
+static void window_clear(window_t *w)
 {
     tqi_node_t *node;
     while ((node = tqi_list_first(&w->list)))
         window_remove(w, entry_of(node));
+}
+
+static void window_fini(window_t *w)
+{
+    window_clear(w);
     tqi_map_u64_fini(&w->map, NULL, NULL);
 }
 
@@ -319,6 +324,12 @@ void tqi_outbox_each(tqi_outbox_t *out, void (*fn)(void *ctx, uint64_t seq, void
 uint32_t tqi_outbox_cnt(const tqi_outbox_t *out)
 {
     return (uint32_t)out->window.list.cnt;
+}
+
+void tqi_outbox_clear(tqi_outbox_t *out)
+{
+    window_clear(&out->window);
+    out->last = out->taken = 0;
 }
 
 uint64_t tqi_outbox_last(const tqi_outbox_t *out)

@@ -87,9 +87,12 @@ void tqi_outbox_take(tqi_outbox_t *out, uint64_t seq);
  * and every open one is listed. */
 void tqi_outbox_acks(const tqi_outbox_t *out, bool is_ping, uint64_t *ack, uint64_t *open,
                      uint32_t *open_cnt);
-/* Calls fn for every seq that still waits for its reply, ascending. */
+/* Calls fn for every seq that still waits for its reply, ascending; fn may take that one. */
 void tqi_outbox_each(tqi_outbox_t *out, void (*fn)(void *ctx, uint64_t seq, void *user), void *ctx);
 uint32_t tqi_outbox_cnt(const tqi_outbox_t *out);
+/* Forgets everything, as if it were new; seqs begin at 1 again. What `user` pointed at is the
+ * caller's. */
+void tqi_outbox_clear(tqi_outbox_t *out);
 /* The newest seq opened so far. */
 uint64_t tqi_outbox_last(const tqi_outbox_t *out);
 

@@ -113,6 +113,35 @@ static void a_ping_names_all_that_is_open_other_frames_what_is_older_than_taken(
     assert_int_equal(e.bytes, 0);
 }
 
+static void a_cleared_outbox_is_as_new_and_needs_no_memory_for_it(void **state)
+{
+    unit_env_t e;
+    tqi_buf_t frame;
+    uint64_t ack, open[TQ_OUTSTANDING_MAX];
+    uint32_t cnt;
+    int user;
+
+    (void)state;
+    unit_env_init(&e);
+    tqi_outbox_t *out = tqi_outbox_new(&e.env);
+    for (uint64_t seq = 1; seq <= 3; seq++) {
+        assert_int_equal(tqi_outbox_open(out, &user), seq);
+        request_for(&frame, &e, seq);
+        assert_int_equal(tqi_outbox_keep(out, seq, &frame), TQ_OK);
+    }
+    assert_ptr_equal(tqi_outbox_replied(out, 2), &user);
+    e.fail_after = 0;
+    tqi_outbox_clear(out);
+    e.fail_after = UINT64_MAX;
+    assert_int_equal(tqi_outbox_cnt(out), 0);
+    tqi_outbox_acks(out, true, &ack, open, &cnt);
+    assert_int_equal(ack + cnt, 0);
+    assert_null(tqi_outbox_replied(out, 3));
+    assert_int_equal(tqi_outbox_open(out, &user), 1);
+    tqi_outbox_free(out);
+    assert_int_equal(e.bytes, 0);
+}
+
 /* ---- both ends over a channel that loses, repeats and reorders -------------------------------- */
 
 #define REQUESTS 300
@@ -270,6 +299,7 @@ int main(void)
         cmocka_unit_test(beyond_the_window_nothing_is_executed_or_remembered),
         cmocka_unit_test(an_outcome_that_nobody_waits_for_any_more_is_dropped),
         cmocka_unit_test(a_ping_names_all_that_is_open_other_frames_what_is_older_than_taken),
+        cmocka_unit_test(a_cleared_outbox_is_as_new_and_needs_no_memory_for_it),
         cmocka_unit_test(every_request_is_executed_once_and_answered_once_over_a_bad_channel),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

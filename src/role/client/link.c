@@ -74,9 +74,11 @@ static void req_free(tqi_req_t *req)
 
 static void each_free(void *ctx, uint64_t seq, void *user)
 {
-    (void)ctx;
-    (void)seq;
+    tqi_link_t *link = ctx;
+
     req_free(user);
+    tqi_outbox_replied(link->outbox, seq);
+    tqi_outbox_take(link->outbox, seq);
 }
 
 /* Requests are forgotten, answered or not. */
@@ -84,7 +86,7 @@ static void drop_requests(tqi_link_t *link)
 {
     tqi_node_t *node;
 
-    tqi_outbox_each(link->outbox, each_free, NULL);
+    tqi_outbox_each(link->outbox, each_free, link);
     while ((node = tqi_list_first(&link->backlog)))
         req_free(req_of(node));
     tqi_assert(link->delayed.cnt == 0);
@@ -130,8 +132,6 @@ static void close_way(tqi_link_t *link)
 
 void tqi_link_reset(tqi_link_t *link)
 {
-    tqi_outbox_t *fresh;
-
     drop_requests(link);
     while (link->waiters.cnt > 0) {
         tqi_slot_t *slot =
@@ -146,13 +146,8 @@ void tqi_link_reset(tqi_link_t *link)
         close_way(link);
     }
     link->ack_due_ns = 0;
-    /* seqs are per session; without memory for a new outbox the old one, emptied of requests,
-     * goes on counting, which the peer accepts as well: gaps are acknowledged seqs to it. */
-    fresh = tqi_outbox_new(link->client->env);
-    if (fresh) {
-        tqi_outbox_free(link->outbox);
-        link->outbox = fresh;
-    }
+    /* seqs are per session. */
+    tqi_outbox_clear(link->outbox);
 }
 
 /* ---- addresses --------------------------------------------------------------------------------- */
