@@ -18,9 +18,9 @@ extern "C" {
 TQ_API tq_status_t tq_map_from_texts(const char *const *names, const char *const *texts,
                                      uint32_t cnt, void **map, size_t *len, tq_error_t *err);
 
-/* One whole msgpack value as terminated JSON: NaN, infinities and what is nested deeper than 64
- * are null, byte strings base64. len 0 is the empty map. *json is malloc's; release it with tq_free. E_INVALID for what is no
- * msgpack value, E_NO_MEMORY. Any thread. */
+/* One whole msgpack value as terminated JSON: NaN, infinities and what is nested deeper than 64 are
+ * null, byte strings base64. len 0 is the empty map. *json is malloc's; release it with tq_free.
+ * E_INVALID for what is no msgpack value, E_NO_MEMORY. Any thread. */
 TQ_API tq_status_t tq_value_to_json(const void *value, size_t len, char **json, tq_error_t *err);
 
 /* A JSON string literal with its quotes, terminated; bytes that are no UTF-8 become U+FFFD. Release

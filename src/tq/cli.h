@@ -28,7 +28,8 @@ typedef enum cli_exit {
 
 typedef struct cli {
     const char *command;
-    const char *address; /* NULL: TQ_ADDRESS */
+    const char *address;    /* NULL: TQ_ADDRESS */
+    const char *server_key; /* file with it; NULL: TQ_SERVER_KEY_FILE, or no CURVE */
     uint32_t timeout_ms;
     bool is_json;
     bool is_all;
@@ -58,7 +59,9 @@ int cli_usage(const cli_t *cli, const char *fmt, ...) __attribute__((format(prin
 /* Says the error and returns the exit code of its class. */
 int cli_fail(const cli_t *cli, tq_status_t status, const char *text);
 
-/* Opens cli->client. CLI_OK, or says why not and returns the exit code. */
+/* Opens cli->client. On failure err has the sentence; nothing is said yet. */
+tq_status_t cli_open(cli_t *cli, tq_error_t *err);
+/* The same. CLI_OK, or says why not and returns the exit code. */
 int cli_connect(cli_t *cli);
 /* Waits for a submitted op, unless submitting failed with err. CLI_OK and *op complete with success;
  * else says why and returns the exit code (*op is freed, and NULL). */

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -30,12 +31,16 @@ static const struct {
 
 static void print_usage(FILE *out)
 {
-    fputs("usage: tq COMMAND ... [--address ADDRESS] [--json] [--timeout SECONDS]\n\n", out);
+    fputs("usage: tq COMMAND ... [--address ADDRESS] [--server-key FILE] [--json] "
+          "[--timeout SECONDS]\n\n",
+          out);
     for (size_t i = 0; i < COMMANDS_CNT; i++)
         fprintf(out, "  %s %s\n      %s\n", commands[i].name, commands[i].usage, commands[i].doc);
     fputs("  version\n\n"
           "ADDRESS (default: the environment's TQ_ADDRESS) is where the store listens:\n"
-          "tcp://HOST:PORT or ipc://PATH, optionally #INCARNATION.\n"
+          "tcp://HOST:PORT or ipc://PATH, optionally #INCARNATION. The server key (default: the "
+          "file\n"
+          "that TQ_SERVER_KEY_FILE names) is the public CURVE key of a store that wants one.\n"
           "Exit codes: 0 done; 1 the answer is no; 2 bad usage; 3 no store; 4 not now; 5 other.\n",
           out);
 }
@@ -81,12 +86,42 @@ int cli_fail(const cli_t *cli, tq_status_t status, const char *text)
     }
 }
 
+/* Reads the first line of a key file. */
+static tq_status_t read_key(const char *path, char key[64], tq_error_t *err)
+{
+    FILE *file = fopen(path, "re");
+    err->status = TQ_OK;
+    if (!file || !fgets(key, 64, file)) {
+        err->status = TQ_E_CONFIG;
+        snprintf(err->text, sizeof err->text, "cannot read the server key from %s: %s", path,
+                 file ? "it is empty" : strerror(errno));
+    } else {
+        key[strcspn(key, "\r\n")] = 0;
+    }
+    if (file)
+        fclose(file);
+    return err->status;
+}
+
+tq_status_t cli_open(cli_t *cli, tq_error_t *err)
+{
+    const char *path = cli->server_key ? cli->server_key : getenv("TQ_SERVER_KEY_FILE");
+    char key[64];
+    tq_client_conf_t conf = {
+        .address = cli->address, .name = "tq", .call_timeout_ms = cli->timeout_ms};
+    if (path && *path) {
+        tq_status_t rc = read_key(path, key, err);
+        if (rc != TQ_OK)
+            return rc;
+        conf.curve_server_key = key;
+    }
+    return tq_client_open(&conf, &cli->client, err);
+}
+
 int cli_connect(cli_t *cli)
 {
     tq_error_t err;
-    tq_client_conf_t conf = {
-        .address = cli->address, .name = "tq", .call_timeout_ms = cli->timeout_ms};
-    tq_status_t rc = tq_client_open(&conf, &cli->client, &err);
+    tq_status_t rc = cli_open(cli, &err);
     return rc == TQ_OK ? CLI_OK : cli_fail(cli, rc, err.text);
 }
 
@@ -130,6 +165,8 @@ static int read_arguments(cli_t *cli, int argc, char **argv)
             cli->is_fields = true;
         } else if (strcmp(arg, "--address") == 0 && has_next) {
             cli->address = argv[++i];
+        } else if (strcmp(arg, "--server-key") == 0 && has_next) {
+            cli->server_key = argv[++i];
         } else if (strcmp(arg, "-o") == 0 && has_next) {
             cli->out = argv[++i];
         } else if (strcmp(arg, "--timeout") == 0 && has_next) {

@@ -106,9 +106,7 @@ static void find_store(findings_t *f, cli_t *cli)
         find(f, "store", false, "no address: give --address or set TQ_ADDRESS");
         return;
     }
-    tq_client_conf_t conf = {
-        .address = address, .name = "tq doctor", .call_timeout_ms = cli->timeout_ms};
-    tq_status_t rc = tq_client_open(&conf, &cli->client, &err);
+    tq_status_t rc = cli_open(cli, &err);
     if (rc != TQ_OK) {
         find(f, "store", false, err.text);
         return;
