@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import ast
 import logging
-from collections.abc import Callable, Iterable
-from typing import Any, Final
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Final, TypeVar
 
 import numpy as np
 import torch
@@ -30,6 +30,8 @@ from transfer_queue.errors import (
 from transfer_queue.metadata import BatchMeta, FieldSchema, KVBatchMeta, extract_field_schema
 
 logger = logging.getLogger("transfer_queue")
+
+_T = TypeVar("_T")
 
 DataParser = Callable[[dict[str, Any]], dict[str, Any]]
 
@@ -145,6 +147,12 @@ def _meta(
 def _rows(op: _core.Op) -> list[int]:
     """The rows of an answer that names no unknown ones."""
     return op.rows  # type: ignore[return-value]
+
+
+def _pieces(items: list[_T]) -> Iterator[list[_T]]:
+    """Items in pieces that one request takes; [] has none."""
+    for start in range(0, len(items), _core.REQUEST_ROWS_MAX):
+        yield items[start : start + _core.REQUEST_ROWS_MAX]
 
 
 def _has_status(error: TransferQueueError, *names: str) -> bool:
@@ -266,9 +274,10 @@ def set_custom_meta(session: Session, metadata: BatchMeta) -> Steps[None]:
     tags = [encode(row) for row in metadata.custom_meta]
     requests: list[Request] = []
     for partition_id, positions in metadata._positions_by_partition().items():
-        rows = [metadata.global_indexes[p] for p in positions]
-        packed = [tags[p] for p in positions]
-        requests.append(_set_tags(session, partition_name(partition_id), rows, packed))
+        for piece in _pieces(positions):
+            rows = [metadata.global_indexes[p] for p in piece]
+            packed = [tags[p] for p in piece]
+            requests.append(_set_tags(session, partition_name(partition_id), rows, packed))
     for op in (yield requests) if requests else ():
         try:
             op.check()
@@ -288,15 +297,12 @@ def _clear_rows(session: Session, partition: str, rows: list[int]) -> Request:
 
 def clear_samples(session: Session, metadata: BatchMeta) -> Steps[None]:
     session.check_store(metadata)
-    requests = [
-        _clear_rows(
-            session,
-            partition_name(partition_id),
-            # A row may stand there twice, which a clear means once.
-            list(dict.fromkeys(metadata.global_indexes[p] for p in positions)),
-        )
-        for partition_id, positions in metadata._positions_by_partition().items()
-    ]
+    requests: list[Request] = []
+    for partition_id, positions in metadata._positions_by_partition().items():
+        # A row may stand there twice, which a clear means once.
+        rows = list(dict.fromkeys(metadata.global_indexes[p] for p in positions))
+        partition = partition_name(partition_id)
+        requests += [_clear_rows(session, partition, piece) for piece in _pieces(rows)]
     for op in (yield requests) if requests else ():
         op.check()
 
@@ -758,10 +764,14 @@ def kv_batch_get_by_meta(
 
 
 def kv_clear(session: Session, keys: list[str] | str, partition_id: Any) -> Steps[None]:
-    keys = list(dict.fromkeys(check_keys(keys)))
+    distinct = list(dict.fromkeys(check_keys(keys)))
     partition = partition_name(partition_id)
-    op = yield lambda queue: session.core.clear(queue, partition, None, keys, False, 0)
-    op.check()
+    for op in (yield [_clear_keys(session, partition, piece) for piece in _pieces(distinct)]):
+        op.check()
+
+
+def _clear_keys(session: Session, partition: str, keys: list[str]) -> Request:
+    return lambda queue: session.core.clear(queue, partition, None, keys, False, 0)
 
 
 def kv_list(session: Session, partition_id: Any) -> Steps[dict[Any, dict[str, dict[Any, Any]]]]:

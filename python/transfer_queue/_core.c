@@ -1825,6 +1825,7 @@ static int add_constants(PyObject *module)
         {"CONSUMPTION", TQ_STATUS_CONSUMPTION},
         {"PRODUCTION", TQ_STATUS_PRODUCTION},
         {"NDIM_MAX", TQ_NDIM_MAX},
+        {"REQUEST_ROWS_MAX", TQ_REQUEST_ROWS_MAX},
     };
     for (size_t i = 0; i < sizeof(constants) / sizeof(constants[0]); i++) {
         if (PyModule_AddIntConstant(module, constants[i].name, constants[i].value) < 0) {

@@ -21,6 +21,7 @@ GET_SKIP_FIELDS: int
 CONSUMPTION: int
 PRODUCTION: int
 NDIM_MAX: int
+REQUEST_ROWS_MAX: int
 VERSION: str
 STATUSES: dict[str, tuple[int, str]]
 DTYPES: dict[str, int]

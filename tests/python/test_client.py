@@ -394,6 +394,32 @@ def test_cleared_rows_are_not_granted(client, partition):
     assert client.get_data(got)["x"].tolist() == [0, 2]
 
 
+def test_more_rows_than_one_request_takes(client, partition):
+    with pytest.raises(UsageError, match="65536") as caught:
+        client.put(numbers(65_537), partition_id=partition)
+    assert caught.value.status == "E_TOO_LARGE"
+    client.put(numbers(40_000), partition_id=partition)
+    client.put(numbers(40_000), partition_id=partition)
+    meta = client.get_meta(["x"], 1, partition, mode="force_fetch")
+    assert meta.size == 80_000
+    meta.custom_meta[-1]["last"] = True
+    client.set_custom_meta(meta)
+    again = client.get_meta(["x"], 1, partition, mode="force_fetch")
+    assert again.custom_meta[-1] == {"last": True}
+    client.clear_samples(meta)
+    assert client.get_meta(["x"], 1, partition, mode="force_fetch").size == 0
+
+
+def test_more_keys_than_one_request_takes(partition):
+    keys = [f"k{i}" for i in range(80_000)]
+    for start in range(0, len(keys), 40_000):
+        piece = keys[start : start + 40_000]
+        tq.kv_batch_put(piece, partition, numbers(len(piece), start))
+    assert list(tq.kv_list(partition)[partition]) == keys
+    tq.kv_clear(keys, partition)
+    assert tq.kv_list(partition) == {partition: {}}
+
+
 # ---- tags ------------------------------------------------------------------------------------
 
 
