@@ -21,6 +21,9 @@
 
 #include "world.h"
 
+/* A seed takes milliseconds; one that takes so long hangs in a loop. */
+#define SEED_SECONDS_MAX 120
+
 static uint64_t running_seed;
 
 static void on_crash(int signal_number)
@@ -47,6 +50,7 @@ static void run_seed(uint64_t seed, const sim_options_t *options, sim_totals_t *
     sim_totals_t one = {0};
 
     running_seed = seed;
+    alarm(SEED_SECONDS_MAX);
     world_run(seed, options, &one);
     add(sum, &one);
     (*cnt)++;
@@ -138,6 +142,7 @@ int main(int argc, char **argv)
     signal(SIGABRT, on_crash);
     signal(SIGSEGV, on_crash);
     signal(SIGBUS, on_crash);
+    signal(SIGALRM, on_crash);
     if (is_one) {
         run_seed(from, &options, &sum, &cnt);
     } else {

@@ -263,6 +263,46 @@ static void a_lost_session_repeats_reads_and_leaves_writes_unknown(void **state)
     rig_fini(&rig);
 }
 
+static void requests_of_a_lost_session_are_forgotten_even_without_memory(void **state)
+{
+    rig_t rig;
+    tqi_msg_Tags_t tags;
+    tqi_envelope_t env = {.version = 1, .status = TQ_E_SESSION_EXPIRED};
+    tqi_buf_t expired;
+
+    (void)state;
+    rig_init(&rig);
+    rig_greet(&rig);
+    rig_submit(&rig, tags_op(&rig));
+    rig_submit(&rig, tags_op(&rig));
+    rig_frame_t frame = rig_expect(&rig, TQI_KIND_Tags, &tags);
+    rig_drop_frames(&rig);
+    env.kind = frame.env.kind | TQI_KIND_REPLY;
+    env.incarnation = rig.incarnation;
+    env.session = rig.session;
+    env.epoch = frame.env.epoch;
+    env.seq = frame.env.seq;
+    tqi_buf_init(&expired, &rig.env.env);
+    assert_int_equal(tqi_envelope_begin(&expired, &env, NULL), TQ_OK);
+    tqi_envelope_seal(&expired);
+    rig.env.fail_after = 0; /* no new window of requests for the next session */
+    rig.session = 78;
+    rig_deliver(&rig, frame.peer, &expired);
+    rig.env.fail_after = UINT64_MAX;
+    assert_int_equal(rig.done_cnt, 2);
+    while (rig.done_cnt > 0) {
+        assert_int_equal(tqi_op_status(rig.done[--rig.done_cnt]), TQ_E_OUTCOME_UNKNOWN);
+        tqi_op_free(rig.done[rig.done_cnt]);
+    }
+    rig_pass(&rig, 1000);
+    rig_greet(&rig);
+    assert_int_equal(tqi_client_session(rig.client), 78);
+    assert_int_equal(rig.frames_cnt, 0);
+    tqi_buf_fini(&expired);
+    rig_free(&frame);
+    rig_fini(&rig);
+}
+
 static void a_new_store_is_told_once_and_then_joined(void **state)
 {
     rig_t rig;
@@ -417,6 +457,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(hello_opens_a_session),
+        cmocka_unit_test(requests_of_a_lost_session_are_forgotten_even_without_memory),
         cmocka_unit_test(an_unanswered_hello_is_sent_again),
         cmocka_unit_test(a_call_is_one_request_and_its_reply),
         cmocka_unit_test(a_call_before_the_session_waits_for_it),

@@ -112,6 +112,26 @@ static void a_lost_unit_lets_clears_finish_and_learns_of_them_before_its_rows_re
     world_fini(&w);
 }
 
+static void a_lost_unit_that_is_heard_again_returns_without_registering(void **state)
+{
+    world_t w;
+    caller_t c = {0};
+    store_unit_t u = {0};
+    uint64_t rows[2], got[2];
+
+    (void)state;
+    setup(&w, &c, &u);
+    put_rows(&c, "p", 2, strs("a"), rows);
+    unit_obey_all(&u);
+    pass_alive(&w, &c, NULL, 11000); /* it hears PING, and its answers are held back */
+    uint64_t waiting = fetch_send(&c, "p", "t", 2, strs("a"));
+    assert_false(caller_has(&c, waiting, TQI_KIND_Fetch));
+    unit_answer(&u, TQI_KIND_Ping, 0, &(tqi_msg_Ping_R_t){.free_bytes = 1});
+    unit_obey_all(&u);
+    assert_int_equal(fetch_take(&c, waiting, got, 2), 2);
+    world_fini(&w);
+}
+
 static void a_unit_in_a_new_life_has_lost_its_cells(void **state)
 {
     world_t w;
@@ -365,6 +385,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(clear_of_a_silent_unit_keeps_the_rows_clearing_and_the_same_call_joins),
         cmocka_unit_test(a_lost_unit_lets_clears_finish_and_learns_of_them_before_its_rows_return),
+        cmocka_unit_test(a_lost_unit_that_is_heard_again_returns_without_registering),
         cmocka_unit_test(a_unit_in_a_new_life_has_lost_its_cells),
         cmocka_unit_test(orders_are_kept_until_they_are_answered),
         cmocka_unit_test(a_cleared_partition_is_gone_at_once_and_its_name_is_free),

@@ -801,6 +801,11 @@ void tqi_ctl_unit_reply_handle(tqi_controller_t *ctl, unit_t *unit, const tqi_en
         return;
     }
     unit->heard_ns = ctl->now_ns;
+    /* Only its way to here was cut: it has heard us all the time, so it does not register again. */
+    if (unit->state == UNIT_LOST) {
+        unit_step(unit, UNIT_EVENT_SAME_LIFE);
+        ctl->table_version++;
+    }
     /* A refusal leaves the order open; the next PING asks for it again. */
     if (env->status != TQ_OK)
         ctl->cnt_stray++;
