@@ -70,8 +70,9 @@ static void a_waiting_fetch_fails_exactly_at_its_deadline_and_says_what_lacks(vo
     world_pass(&w, 1);
     assert_int_equal(fetch_take(&c, seq, got, 10), UINT32_MAX);
     assert_int_equal(c.err.status, TQ_E_NOT_READY);
-    static const char begins[] = "Timeout while waiting for sufficient data for task T. Required: 10, "
-                                 "Available: 3. Partition 'p' has 3 rows";
+    static const char begins[] =
+        "Timeout while waiting for sufficient data for task T. Required: 10, "
+        "Available: 3. Partition 'p' has 3 rows";
     assert_memory_equal(c.err.text, begins, sizeof begins - 1);
     world_fini(&w);
 }
