@@ -14,7 +14,7 @@ import torch
 from tqtest import keys_of, ragged, rows, tqd_path
 
 import transfer_queue as tq
-from transfer_queue.errors import PeerError, TransferQueueError
+from transfer_queue.errors import FatalError, PeerError, StaleStoreError, TransferQueueError
 
 pytestmark = pytest.mark.usefixtures("no_store")
 
@@ -106,3 +106,47 @@ def test_only_who_has_the_public_key_is_served(tmp_path):
         init(keys["server"])
         tq.kv_put("a", "p", {"x": torch.ones(100_000)})
         assert float(tq.kv_batch_get("a", "p")["x"].values().sum()) == 100_000
+
+
+def test_a_store_that_was_replaced_is_stale_once_and_its_metadata_for_ever(tmp_path):
+    options = ("--controller-listen", f"ipc://{tmp_path}/tq")
+    with Daemon(*options) as daemon:
+        address = daemon.address.partition("#")[0]
+        tq.init({"address": address})
+        client = tq.get_client()
+        old = client.put(rows(x=torch.arange(2)), partition_id="p")
+    with Daemon(*options):
+        stale = []
+        # The call that finds out is told, and the next one; the daemon's end may come first.
+        for _ in range(50):
+            try:
+                client.get_partition_list()
+                break
+            except StaleStoreError as error:
+                stale.append(error)
+            except TransferQueueError:
+                time.sleep(0.2)
+        assert 1 <= len(stale) <= 2
+        assert client.get_partition_list() == []
+        new = client.put(rows(x=torch.arange(5, 7)), partition_id="p")
+        assert new.global_indexes == old.global_indexes
+        assert client.get_data(new)["x"].tolist() == [5, 6]
+        for call in (client.get_data, client.clear_samples, client.set_custom_meta):
+            with pytest.raises(StaleStoreError, match="replaced"):
+                call(old)
+
+
+def test_an_address_with_an_incarnation_wants_that_store_alone(tmp_path):
+    options = ("--controller-listen", f"ipc://{tmp_path}/tq")
+    with Daemon(*options) as daemon:
+        address = daemon.address
+        assert "#" in address
+        tq.init({"address": address})
+        client = tq.get_client()
+    with Daemon(*options):
+        for _ in range(2):
+            with pytest.raises(TransferQueueError):
+                client.get_partition_list()
+        tq.close()
+        with pytest.raises(FatalError):
+            tq.init({"address": address})
