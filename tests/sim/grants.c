@@ -24,6 +24,7 @@ typedef struct asked {
     bool is_grant; /* FETCH, not of all */
     bool is_vague; /* a RESET came between it and its answer: who was first is not known */
     bool is_answered;
+    uint64_t asked_at; /* when it was first handled */
     uint32_t rows_cnt;
     tq_row_t rows[ROWS_MAX * 4];
 } asked_t;
@@ -32,8 +33,9 @@ typedef struct holding {
     uint32_t part;
     uint64_t session;
     uint64_t seq;
+    uint64_t granted_at;
     bool is_final;
-    bool is_vague; /* may have been reset already */
+    bool is_vague; /* may have been freed already */
 } holding_t;
 
 typedef struct seen {
@@ -43,6 +45,7 @@ typedef struct seen {
 
 struct grants {
     world_t *w;
+    uint64_t clock;            /* of what was handled and answered, in order */
     tqi_map_u64_t sessions;    /* id -> seen_t */
     tqi_map_u64_t rows[TASKS]; /* row -> holding_t */
 };
@@ -137,7 +140,7 @@ static void take_acks(grants_t *g, const tqi_envelope_t *env)
         }
 }
 
-static asked_t *ask(seen_t *seen, uint64_t seq)
+static asked_t *ask(grants_t *g, seen_t *seen, uint64_t seq)
 {
     asked_t *asked = tqi_map_u64_get(&seen->asked, seq);
 
@@ -145,6 +148,7 @@ static asked_t *ask(seen_t *seen, uint64_t seq)
         return asked;
     asked = calloc(1, sizeof *asked);
     tqi_assert(asked && tqi_map_u64_put(&seen->asked, seq, asked, NULL) == TQ_OK);
+    asked->asked_at = ++g->clock;
     return asked;
 }
 
@@ -173,7 +177,7 @@ static void note_request(grants_t *g, seen_t *seen, const tqi_envelope_t *env)
     case TQI_KIND_Fetch:
         if (tqi_msg_decode(env, env->kind, &fetch, NULL) != TQ_OK)
             return;
-        asked = ask(seen, env->seq);
+        asked = ask(g, seen, env->seq);
         asked->part = name_idx(fetch.partition, partition_names, PARTITIONS);
         asked->task = name_idx(fetch.task, task_names, TASKS);
         asked->is_grant = fetch.mode == TQ_FETCH;
@@ -181,7 +185,7 @@ static void note_request(grants_t *g, seen_t *seen, const tqi_envelope_t *env)
     case TQI_KIND_Return:
         if (tqi_msg_decode(env, env->kind, &ret, NULL) != TQ_OK)
             return;
-        asked = ask(seen, env->seq);
+        asked = ask(g, seen, env->seq);
         asked->task = name_idx(ret.task, task_names, TASKS);
         asked->rows_cnt = ret.rows.cnt;
         tqi_assert(ret.rows.cnt <= sizeof asked->rows / sizeof asked->rows[0]);
@@ -191,7 +195,7 @@ static void note_request(grants_t *g, seen_t *seen, const tqi_envelope_t *env)
     case TQI_KIND_Reset:
         if (tqi_msg_decode(env, env->kind, &reset, NULL) != TQ_OK)
             return;
-        asked = ask(seen, env->seq);
+        asked = ask(g, seen, env->seq);
         asked->part = name_idx(reset.partition, partition_names, PARTITIONS);
         asked->task = reset.is_all_tasks ? TASKS : name_idx(reset.task, task_names, TASKS);
         blur(g, asked);
@@ -262,6 +266,9 @@ static void granted(grants_t *g, const tqi_envelope_t *env, const asked_t *asked
         holding_t *holding = tqi_map_u64_get(&g->rows[asked->task], row);
         if (holding && (holding->is_vague || may_be_freed(g, asked->task, row, holding)))
             holding->session = 0;
+        else if (asked->is_vague && holding &&
+                 (holding->is_final || session_is_live(g, holding->session)))
+            continue; /* it was granted before the reset, and only its answer is late */
         else if (holding && holding->is_final)
             world_fail(w, "INV-20",
                        "task %s gets row %" PRIu64 " (session %" PRIu64 ", seq %" PRIu64
@@ -282,8 +289,21 @@ static void granted(grants_t *g, const tqi_envelope_t *env, const asked_t *asked
         *holding = (holding_t){.part = asked->part,
                                .session = env->session,
                                .seq = env->seq,
+                               .granted_at = ++g->clock,
                                .is_vague = asked->is_vague};
     }
+}
+
+/* What a RETURN or a RESET freed. Its answer may be late: a row that was granted since it was handled
+ * may have been given away again after it, or before. */
+static void freed(grants_t *g, uint32_t task, tq_row_t row, const asked_t *asked)
+{
+    holding_t *holding = tqi_map_u64_get(&g->rows[task], row);
+
+    if (holding->granted_at > asked->asked_at)
+        holding->is_vague = true;
+    else
+        free(tqi_map_u64_take(&g->rows[task], row));
 }
 
 static void returned(grants_t *g, const tqi_envelope_t *env, const asked_t *asked)
@@ -291,7 +311,7 @@ static void returned(grants_t *g, const tqi_envelope_t *env, const asked_t *aske
     for (uint32_t i = 0; asked->task < TASKS && i < asked->rows_cnt; i++) {
         holding_t *holding = tqi_map_u64_get(&g->rows[asked->task], asked->rows[i]);
         if (holding && !holding->is_final && holding->session == env->session)
-            free(tqi_map_u64_take(&g->rows[asked->task], asked->rows[i]));
+            freed(g, asked->task, asked->rows[i], asked);
     }
 }
 
@@ -305,7 +325,7 @@ static void was_reset(grants_t *g, const asked_t *asked)
             holding_t *holding = item->value;
             next = tqi_map_u64_next(item);
             if (holding->part == asked->part)
-                free(tqi_map_u64_take(&g->rows[t], item->key));
+                freed(g, t, item->key, asked);
         }
     }
 }

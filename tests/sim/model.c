@@ -112,6 +112,7 @@ clear_record_t *model_clear(model_t *m)
 
     tqi_assert(clear && tqi_vec_push(&m->clears, clear) == TQ_OK);
     clear->submit_ns = tqi_sim_now(m->w->sim);
+    clear->asked_of = m->w->controller->life;
     clear->done_ns = UINT64_MAX;
     return clear;
 }
@@ -238,8 +239,9 @@ bool model_is_cleared(model_t *m, uint32_t part, tq_row_t row, uint64_t rs, uint
 {
     for (size_t i = 0; i < m->clears.len; i++) {
         const clear_record_t *clear = m->clears.at[i];
-        if (clear->is_ok && clear->incarnation == incarnation && clear->done_ns < rs &&
-            !clear->is_all && !clear->is_by_key && clear_has(m, clear, part, row, KEYS))
+        if (clear->is_ok && clear->incarnation == incarnation && clear->asked_of == incarnation &&
+            clear->done_ns < rs && !clear->is_all && !clear->is_by_key &&
+            clear_has(m, clear, part, row, KEYS))
             return true;
     }
     return false;

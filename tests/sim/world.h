@@ -272,6 +272,7 @@ typedef struct clear_record {
     uint64_t done_ns; /* UINT64_MAX: it may still be at work */
     bool is_ok;
     uint64_t incarnation;
+    uint64_t asked_of; /* the store that the caller's rows are of */
 } clear_record_t;
 
 model_t *model_new(world_t *w);
