@@ -7,6 +7,8 @@ import importlib.resources
 import logging
 import os
 import pickle
+import re
+import threading
 import time
 
 import pytest
@@ -18,7 +20,8 @@ from tqtest import keys_of, ragged, rows
 
 import transfer_queue as tq
 from transfer_queue import _core, errors
-from transfer_queue.errors import PeerError, UnsupportedError, UsageError
+from transfer_queue._session import Session
+from transfer_queue.errors import PeerError, RetryError, UnsupportedError, UsageError
 
 pytestmark = pytest.mark.usefixtures("no_store")
 
@@ -359,16 +362,50 @@ def test_a_client_of_a_closed_store_fails_with_the_reason():
     client.close()
 
 
-def test_a_full_store_waits_and_then_refuses_with_the_figures():
-    tq.init(
-        {"backend": {"SimpleStorage": {"num_data_storage_units": 1, "capacity_bytes": 64 << 20}}}
-    )
+SMALL = {"backend": {"SimpleStorage": {"num_data_storage_units": 1, "capacity_bytes": 64 << 20}}}
+
+
+def test_a_value_larger_than_the_store_is_refused_at_once():
+    tq.init(SMALL)
     with pytest.raises(UsageError) as caught:
         tq.kv_batch_put(keys_of(2), "p", rows(x=torch.zeros(2, 32 << 20)))
     assert caught.value.status == "E_TOO_LARGE"
     assert tq.kv_list().get("p", {}) == {}
     tq.kv_put("a", "p", {"x": torch.zeros(1 << 20)})
     assert tq.kv_batch_get("a", "p")["x"].values().numel() == 1 << 20
+
+
+def test_a_full_store_waits_and_then_refuses_with_the_figures():
+    tq.init(SMALL)
+    session = Session(os.environ["TQ_ADDRESS"], space_timeout_ms=500)
+    client = tq.TransferQueueClient._of_session("impatient", session)
+    value = torch.zeros(5 << 20)
+    for i in range(2):
+        tq.kv_put(f"k{i}", "p", {"x": value})
+    start = time.monotonic()
+    with pytest.raises(RetryError) as caught:
+        client.kv_put("k2", "p", {"x": value})
+    assert 0.4 < time.monotonic() - start < 5
+    assert caught.value.status == "E_FULL"
+    assert re.search(r"\d", str(caught.value))
+    assert list(tq.kv_list("p")["p"]) == ["k0", "k1"]
+    client.close()
+
+
+def test_a_put_that_waits_for_space_goes_on_when_there_is_some():
+    tq.init(SMALL)
+    value = torch.ones(5 << 20)
+    for i in range(2):
+        tq.kv_put(f"k{i}", "p", {"x": value})
+    done = []
+    waiting = threading.Thread(target=lambda: done.append(tq.kv_put("k2", "p", {"x": value})))
+    waiting.start()
+    time.sleep(0.3)
+    assert done == []
+    tq.kv_clear("k0", "p")
+    waiting.join(10)
+    assert done[0].keys == ["k2"]
+    assert float(tq.kv_batch_get("k2", "p")["x"].values().sum()) == 5 << 20
 
 
 # ---- errors and versions ---------------------------------------------------------------------
