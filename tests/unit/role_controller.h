@@ -376,19 +376,19 @@ static inline uint64_t clear_send(caller_t *c, const char *partition, const uint
 
 /* ---- units ---- */
 
-static inline void unit_register(store_unit_t *u, world_t *w, tqi_peer_t peer, uint64_t incarnation,
-                                 const char *address)
+static inline void unit_register_at(store_unit_t *u, world_t *w, tqi_peer_t peer,
+                                    uint64_t incarnation, const char *host, tqi_strs_t addresses)
 {
     tqi_envelope_t env = {.version = 1, .kind = TQI_KIND_Register};
     tqi_msg_Register_t msg = {.version_min = 1,
                               .version_max = 1,
                               .unit_incarnation = incarnation,
                               .unit_id = u->id,
-                              .addresses = strs(address),
-                              .host = tqi_str("host"),
+                              .addresses = addresses,
+                              .host = tqi_str(host),
                               .capacity_bytes = 1 << 30,
                               .free_bytes = 1 << 30,
-                              .name = tqi_str(address)};
+                              .name = tqi_strs_at(addresses, 0)};
     tqi_msg_Register_R_t reply;
 
     if (u->id != 0 && u->incarnation == incarnation)
@@ -401,6 +401,12 @@ static inline void unit_register(store_unit_t *u, world_t *w, tqi_peer_t peer, u
     *u = (store_unit_t){w, peer, reply.unit_id, incarnation};
     world_drop(w, (size_t)(f - w->frames));
     world_settle(w);
+}
+
+static inline void unit_register(store_unit_t *u, world_t *w, tqi_peer_t peer, uint64_t incarnation,
+                                 const char *address)
+{
+    unit_register_at(u, w, peer, incarnation, "host", strs(address));
 }
 
 static inline void unit_answer(store_unit_t *u, uint16_t kind, uint64_t seq, const void *msg)

@@ -170,6 +170,34 @@ static void a_unit_in_a_new_life_has_lost_its_cells(void **state)
     world_fini(&w);
 }
 
+static void a_unit_that_starts_again_at_an_address_of_before_takes_its_place(void **state)
+{
+    world_t w;
+    store_unit_t first = {0}, again = {0}, other = {0};
+
+    (void)state;
+    world_init(&w, NULL);
+    unit_register_at(&first, &w, 101, 7, "host", strs("inproc://u-7", "tcp://10.0.0.1:5"));
+    unit_register_at(&again, &w, 102, 8, "host", strs("inproc://u-8", "tcp://10.0.0.1:5"));
+    assert_int_equal(again.id, first.id);
+    unit_register_at(&other, &w, 103, 9, "host", strs("inproc://u-9", "tcp://10.0.0.1:50"));
+    assert_int_not_equal(other.id, first.id);
+    world_fini(&w);
+}
+
+static void a_loopback_address_of_another_host_is_another_unit(void **state)
+{
+    world_t w;
+    store_unit_t here = {0}, there = {0};
+
+    (void)state;
+    world_init(&w, NULL);
+    unit_register_at(&here, &w, 101, 7, "here", strs("tcp://127.0.0.1:5"));
+    unit_register_at(&there, &w, 102, 8, "there", strs("tcp://127.0.0.1:5"));
+    assert_int_not_equal(here.id, there.id);
+    world_fini(&w);
+}
+
 static void orders_are_kept_until_they_are_answered(void **state)
 {
     world_t w;
@@ -387,6 +415,8 @@ int main(void)
         cmocka_unit_test(a_lost_unit_lets_clears_finish_and_learns_of_them_before_its_rows_return),
         cmocka_unit_test(a_lost_unit_that_is_heard_again_returns_without_registering),
         cmocka_unit_test(a_unit_in_a_new_life_has_lost_its_cells),
+        cmocka_unit_test(a_unit_that_starts_again_at_an_address_of_before_takes_its_place),
+        cmocka_unit_test(a_loopback_address_of_another_host_is_another_unit),
         cmocka_unit_test(orders_are_kept_until_they_are_answered),
         cmocka_unit_test(a_cleared_partition_is_gone_at_once_and_its_name_is_free),
         cmocka_unit_test(a_key_is_free_at_once_and_clearing_it_again_joins),

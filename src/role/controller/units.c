@@ -625,9 +625,27 @@ static unit_t *unit_new(tqi_controller_t *ctl)
     return unit;
 }
 
-/* The unit that a REGISTER speaks for: by its life, or by where it is reached. */
-static unit_t *unit_known(tqi_controller_t *ctl, const tqi_msg_Register_t *msg,
-                          const char *addresses, uint32_t addresses_len)
+/* Somebody of the list is in the unit's text of addresses. */
+static bool is_reached_at(const unit_t *unit, tqi_strs_t list)
+{
+    for (const char *at = unit->addresses; at && *at; at += *at == ',') {
+        size_t len = strcspn(at, ",");
+
+        for (uint32_t i = 0; i < list.cnt; i++) {
+            tqi_str_t item = tqi_strs_at(list, i);
+
+            if (item.len == len && memcmp(item.data, at, len) == 0)
+                return true;
+        }
+        at += len;
+    }
+    return false;
+}
+
+/* The unit that a REGISTER speaks for: by its life, or by where it is reached. One address in common
+ * is enough, since its name inside its process is another one each time; but 127.0.0.1 is also an
+ * address of other machines, whose units are not dead because of that. */
+static unit_t *unit_known(tqi_controller_t *ctl, const tqi_msg_Register_t *msg)
 {
     for (size_t i = 0; i < ctl->units.len; i++) {
         unit_t *unit = ctl->units.at[i];
@@ -637,9 +655,10 @@ static unit_t *unit_known(tqi_controller_t *ctl, const tqi_msg_Register_t *msg,
     }
     for (size_t i = 0; i < ctl->units.len; i++) {
         unit_t *unit = ctl->units.at[i];
+        bool is_same_host = strlen(unit->host) == msg->host.len &&
+                            memcmp(unit->host, msg->host.data, msg->host.len) == 0;
 
-        if (addresses_len > 0 && unit->addresses_len == addresses_len &&
-            memcmp(unit->addresses, addresses, addresses_len) == 0)
+        if ((is_same_host || unit->state == UNIT_LOST) && is_reached_at(unit, msg->addresses))
             return unit;
     }
     return NULL;
@@ -681,7 +700,7 @@ static tq_status_t register_apply(tqi_controller_t *ctl, tqi_peer_t peer,
 {
     uint32_t addresses_len;
     char *addresses = addresses_join(ctl, msg->addresses, &addresses_len);
-    unit_t *unit = addresses ? unit_known(ctl, msg, addresses, addresses_len) : NULL;
+    unit_t *unit = addresses ? unit_known(ctl, msg) : NULL;
     bool is_new = addresses && !unit;
     tq_status_t rc = addresses ? TQ_OK : TQ_E_NO_MEMORY;
 
