@@ -459,7 +459,7 @@ static tq_status_t check_space(const tqi_objects_t *objs, const tqi_prepare_t *r
         err, TQ_E_FULL,
         "%" PRIu64 " bytes wanted, %" PRIu64 " of %" PRIu64 " free%s, %" PRIu64
         " of those in use are cleared but still read; clear rows or raise "
-        "capacity_bytes",
+        "capacity_bytes (unit.capacity)",
         cost, limit > seg.used_bytes ? limit - seg.used_bytes : 0, objs->conf.capacity_bytes,
         req->is_column ? "" : " outside the reserve for rows that have data", objs->zombie_bytes);
 }

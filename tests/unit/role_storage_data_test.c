@@ -492,7 +492,7 @@ static void a_full_unit_says_so_with_the_figures(void **state)
         rig_text(&rig),
         "20480 bytes wanted, 10240 of 102400 free outside the reserve for rows that "
         "have data, 0 of those in use are cleared but still read; clear rows or "
-        "raise capacity_bytes");
+        "raise capacity_bytes (unit.capacity)");
     put = rig_fused(3, 100, 20, 1024);
     put.is_column = true;
     assert_int_equal(rig_put(&rig, &put), TQ_OK);

@@ -859,7 +859,7 @@ static void put_failed(put_t *put, tqi_slot_t *slot, const tqi_reply_t *reply, u
         yield(put, &err, now_ns);
         return;
     }
-    if (slot && tq_status_class(reply->status) == TQ_CLASS_PEER)
+    if (slot && (tq_status_class(reply->status) == TQ_CLASS_PEER || reply->status == TQ_E_FULL))
         tqi_err_prefix(&err, "storage unit %u", slot->link->unit_id);
     tqi_op_fail(&put->op, &err, now_ns);
 }
