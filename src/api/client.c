@@ -27,7 +27,6 @@
 
 #include "api/buffer.h"
 #include "api/fork.h"
-#include "sys/machine.h"
 #include "api/way.h"
 #include "base/assert.h"
 #include "base/list.h"
@@ -39,6 +38,7 @@
 #include "role/client/client.h"
 #include "sys/clock.h"
 #include "sys/env_malloc.h"
+#include "sys/machine.h"
 
 #define NS_PER_MS UINT64_C(1000000)
 #define CLOSE_NS UINT64_C(8000000000)
@@ -278,8 +278,8 @@ static void open_discard(tqi_letter_t *letter, bool is_closed)
 static tq_status_t parse_address(const char *given, char **address, uint64_t *incarnation,
                                  tqi_err_t *err)
 {
+    static const char hex[] = "0123456789abcdefABCDEF";
     const char *mark;
-    char *end;
 
     *incarnation = 0;
     if (!given)
@@ -289,9 +289,9 @@ static tq_status_t parse_address(const char *given, char **address, uint64_t *in
                         "no address of a store was given: set address, or TQ_ADDRESS");
     mark = strchr(given, '#');
     if (mark) {
-        errno = 0;
-        *incarnation = strtoull(mark + 1, &end, 16);
-        if (errno != 0 || end == mark + 1 || *end != '\0' || *incarnation == 0)
+        if (strspn(mark + 1, hex) == 16 && mark[17] == '\0')
+            *incarnation = strtoull(mark + 1, NULL, 16);
+        if (*incarnation == 0)
             return tqi_fail(err, TQ_E_CONFIG,
                             "'%.300s': what follows # must be the store's incarnation, 16 hex "
                             "digits",

@@ -145,6 +145,26 @@ bool tqi_zmq_serves(const char *address)
     return is_tcp(address) || is_ipc(address);
 }
 
+/* libzmq takes 65537 for port 1. `*` is for listening; it refuses that itself where it dials. */
+static bool has_port(const char *address)
+{
+    const char *colon = strrchr(address + 6, ':');
+    size_t len = colon ? strspn(colon + 1, "0123456789") : 0;
+    if (!colon || len > 5 || (len == 0 ? strcmp(colon + 1, "*") != 0 : colon[1 + len] != 0))
+        return false;
+    return len == 0 || atoi(colon + 1) <= UINT16_MAX;
+}
+
+static tq_status_t check_address(const char *address, tqi_err_t *err)
+{
+    if (is_tcp(address) ? has_port(address) : address[6] != 0)
+        return TQ_OK;
+    return tqi_fail(err, TQ_E_CONFIG,
+                    "'%.300s' is no address: expected ipc://PATH, or tcp://HOST:PORT with a port "
+                    "of at most 65535",
+                    address);
+}
+
 /* libzmq unlinks whatever lies at the path before it binds: somebody alive there would be cut off
  * without a word. */
 static tq_status_t check_ipc(const char *path, tqi_err_t *err)
@@ -172,11 +192,11 @@ static tq_status_t check_ipc(const char *path, tqi_err_t *err)
 tq_status_t tqi_zmq_bind(void *socket, const char *address, const tqi_zmq_keys_t *keys,
                          char real[TQI_ADDRESS_MAX], tqi_err_t *err)
 {
-    if (is_ipc(address)) {
-        tq_status_t rc = check_ipc(address + 6, err);
-        if (rc != TQ_OK)
-            return rc;
-    }
+    tq_status_t rc = check_address(address, err);
+    if (rc == TQ_OK && is_ipc(address))
+        rc = check_ipc(address + 6, err);
+    if (rc != TQ_OK)
+        return rc;
     set_int(socket, ZMQ_IPV6, strchr(address, '[') != NULL);
     if (keys && is_tcp(address) && keys->secret[0]) {
         set_int(socket, ZMQ_CURVE_SERVER, 1);
@@ -203,9 +223,22 @@ tq_status_t tqi_zmq_bind(void *socket, const char *address, const tqi_zmq_keys_t
     return TQ_OK;
 }
 
+void tqi_zmq_unlink(void *socket)
+{
+    char real[TQI_ADDRESS_MAX];
+    size_t real_len = sizeof real, type_len = sizeof(int);
+    int type;
+    if (zmq_getsockopt(socket, ZMQ_TYPE, &type, &type_len) == 0 && type == ZMQ_ROUTER &&
+        zmq_getsockopt(socket, ZMQ_LAST_ENDPOINT, real, &real_len) == 0 && is_ipc(real))
+        (void)unlink(real + 6);
+}
+
 tq_status_t tqi_zmq_connect(void *socket, const char *address, const tqi_zmq_keys_t *keys,
                             tqi_err_t *err)
 {
+    tq_status_t rc = check_address(address, err);
+    if (rc != TQ_OK)
+        return rc;
     set_int(socket, ZMQ_IPV6, strchr(address, '[') != NULL);
     if (keys && is_tcp(address) && keys->server[0]) {
         char public[41], secret[41];
@@ -217,7 +250,8 @@ tq_status_t tqi_zmq_connect(void *socket, const char *address, const tqi_zmq_key
     }
     if (zmq_connect(socket, address) != 0)
         return tqi_fail(err, errno == EINVAL ? TQ_E_CONFIG : TQ_E_SYSTEM,
-                        "cannot connect to %s: %s", address, zmq_strerror(errno));
+                        "cannot connect to %s: %s", address,
+                        errno == EINVAL ? "it is no address" : zmq_strerror(errno));
     return TQ_OK;
 }
 

@@ -34,6 +34,9 @@ tq_status_t tqi_zmq_socket(void *context, int type, int send_hwm, int receive_hw
  * E_ADDRESS with the reason and the remedy. */
 tq_status_t tqi_zmq_bind(void *socket, const char *address, const tqi_zmq_keys_t *keys,
                          char real[TQI_ADDRESS_MAX], tqi_err_t *err);
+/* Removes the path of an ipc socket that this one listens on, which libzmq leaves. To be called while
+ * it still listens: afterwards the path may be another's. */
+void tqi_zmq_unlink(void *socket);
 /* Begins to connect. E_CONFIG for an address that libzmq can't read. */
 tq_status_t tqi_zmq_connect(void *socket, const char *address, const tqi_zmq_keys_t *keys,
                             tqi_err_t *err);

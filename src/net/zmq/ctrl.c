@@ -104,6 +104,8 @@ static zmq_ctrl_t *self_of(tqi_ctrl_t *ctrl)
 static void sock_close(sock_t *sock)
 {
     zmq_ctrl_t *self = sock->self;
+    if (sock->item.socket)
+        tqi_zmq_unlink(sock->item.socket);
     tqi_poller_close(&sock->item);
     if (tqi_node_is_linked(&sock->node))
         tqi_list_remove(&self->socks, &sock->node);

@@ -459,6 +459,8 @@ void tqi_zmq_payload_unit_stop(tqi_zmq_payload_unit_t *self)
     self->is_stopped = true;
     while ((item = tqi_map_str_first(&self->outgoing)))
         outgoing_stop(self, item->value, TQ_E_CLOSED, "the unit is closed");
+    if (self->item.socket)
+        tqi_zmq_unlink(self->item.socket);
     tqi_poller_close(&self->item);
     pthread_mutex_lock(&self->mutex);
     while (self->lent > 0)
