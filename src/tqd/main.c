@@ -7,6 +7,7 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -112,7 +113,13 @@ static int read_arguments(int argc, char **argv, arguments_t *args, tqi_conf_t *
         } else if (strcmp(arg, "--genkey") == 0 && next) {
             args->genkey = argv[++i];
         } else if (strcmp(arg, "--ready-fd") == 0 && next) {
-            args->ready_fd = atoi(argv[++i]);
+            char *end;
+            long fd = strtol(argv[++i], &end, 10);
+            if (*end || end == argv[i] || fd < 0 || fd > INT_MAX || fcntl((int)fd, F_GETFD) < 0) {
+                fprintf(stderr, "tqd: --ready-fd: '%s' is no open descriptor\n", argv[i]);
+                return 1 + EXIT_USAGE;
+            }
+            args->ready_fd = (int)fd;
         } else if (tqi_conf_load_flag(conf, arg, next, &used, &err) != TQ_OK) {
             return 1 + (int)complain(&err);
         } else if (used == 0) {
@@ -204,6 +211,13 @@ static tq_status_t start(const tqi_conf_t *conf, running_t *run, const char **ad
         rc = read_key(conf, TQI_OPTION_SECURITY_SERVER_KEY_FILE, false, server, err);
     if (rc != TQ_OK)
         return rc;
+    if (!secret[0] != !public[0]) {
+        snprintf(err->text, sizeof err->text,
+                 "security.%s_key_file is given without security.%s_key_file: give both (tqd "
+                 "--genkey makes them), or none",
+                 secret[0] ? "secret" : "public", secret[0] ? "public" : "secret");
+        return err->status = TQ_E_CONFIG;
+    }
     tq_controller_conf_t controller = {
         .listen = text_or_null(conf, TQI_OPTION_CONTROLLER_LISTEN),
         .sampler = text_or_null(conf, TQI_OPTION_CONTROLLER_SAMPLER),
@@ -233,7 +247,7 @@ static tq_status_t start(const tqi_conf_t *conf, running_t *run, const char **ad
         };
         rc = tq_unit_open(&unit, &run->unit, err);
         *address = rc == TQ_OK ? tq_unit_address(run->unit) : NULL;
-    } else if (strcmp(role, "store") == 0) {
+    } else {
         tq_store_conf_t store = {
             .controller = controller,
             .units_cnt = (uint32_t)tqi_conf_number(conf, TQI_OPTION_STORE_UNITS),
@@ -241,12 +255,20 @@ static tq_status_t start(const tqi_conf_t *conf, running_t *run, const char **ad
         };
         rc = tq_store_open(&store, &run->store, err);
         *address = rc == TQ_OK ? tq_store_public_address(run->store) : NULL;
-    } else {
-        err->status = rc = TQ_E_CONFIG;
-        snprintf(err->text, sizeof err->text, "role: '%s' is none of store, controller and unit",
-                 role);
     }
     return rc;
+}
+
+/* An address that can't be listened on came from an option: its name goes in front. */
+static void name_option(const tqi_conf_t *conf, tq_error_t *err)
+{
+    bool is_unit = strcmp(tqi_conf_text(conf, TQI_OPTION_ROLE), "unit") == 0;
+    char text[TQ_ERROR_TEXT_MAX];
+    if (err->status != TQ_E_ADDRESS)
+        return;
+    snprintf(text, sizeof text, "%s", err->text);
+    snprintf(err->text, sizeof err->text, "%s: %.480s",
+             is_unit ? "unit.listen" : "controller.listen", text);
 }
 
 static void stop(running_t *run)
@@ -289,8 +311,10 @@ static exit_code_t run(const tqi_conf_t *conf, const arguments_t *args)
     const char *address;
     int signals = signals_open();
     setenv("TQ_LOG", tqi_conf_text(conf, TQI_OPTION_LOG_LEVEL), 1);
-    if (start(conf, &running, &address, &err) != TQ_OK)
+    if (start(conf, &running, &address, &err) != TQ_OK) {
+        name_option(conf, &err);
         return complain(&err);
+    }
     printf("tqd: %s ready at %s\n", tqi_conf_text(conf, TQI_OPTION_ROLE), address);
     fflush(stdout);
     if (args->ready_fd >= 0)
