@@ -259,12 +259,15 @@ void proc_boot(proc_t *proc)
                            (int32_t)world_between(w, 0, 400) - 200);
     tqi_sim_host_boot(proc->host, &proc->sink, proc->kind != PROC_CLIENT, proc->process);
     world_say(w, "---- %s is born (life %u)", proc->name, proc->lives);
-    if (proc->kind == PROC_CONTROLLER)
+    if (proc->kind == PROC_CONTROLLER) {
+        model_new_store(w->model);
+        grants_new_store(w->grants);
         rc = boot_controller(proc, proc_now(proc), &err);
-    else if (proc->kind == PROC_UNIT)
+    } else if (proc->kind == PROC_UNIT) {
         rc = boot_unit(proc, proc_now(proc), &err);
-    else
+    } else {
         rc = boot_client(proc, proc_now(proc), &err);
+    }
     if (rc != TQ_OK)
         world_fail(w, "INV-30", "%s can't start: %s", proc->name, err.text);
     if (proc->kind == PROC_CLIENT)
@@ -288,8 +291,6 @@ void proc_kill(proc_t *proc, bool is_silent)
     if (proc->kind == PROC_CONTROLLER) {
         tqi_controller_free(proc->controller);
         w->memory_losses++;
-        model_new_store(w->model);
-        grants_new_store(w->grants);
     } else if (proc->kind == PROC_UNIT) {
         tqi_unit_free(proc->unit);
         w->memory_losses++;

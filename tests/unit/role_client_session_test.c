@@ -263,6 +263,62 @@ static void a_lost_session_repeats_reads_and_leaves_writes_unknown(void **state)
     rig_fini(&rig);
 }
 
+/* Unit 1 of the new store is another one than unit 1 of the old. */
+static void units_of_an_old_store_are_forgotten(void **state)
+{
+    rig_t rig;
+    tqi_msg_Hello_t hello;
+    tqi_msg_Clear_t clear;
+    tqi_msg_Hello_R_t greeting = {.version = 1, .ping_ms = 1000, .silence_ms = 5000};
+    tq_row_t row = 5;
+    tq_get_args_t get = {.partition = "p", .rows_cnt = 1, .rows = &row};
+    static const uint32_t offsets[] = {0, 1};
+    static const char name[] = "a";
+    tq_strs_t fields = {.cnt = 1, .offsets = offsets, .bytes = name};
+    uint64_t rows[] = {5};
+    uint32_t units[] = {1};
+    uint8_t produced = 1;
+    tqi_op_t *op;
+
+    (void)state;
+    rig_init(&rig);
+    rig_greet(&rig);
+    rig_submit(&rig, clear_op(&rig));
+    rig_frame_t frame = rig_expect(&rig, TQI_KIND_Clear, &clear);
+    rig.incarnation = 0x123;
+    rig_answer(&rig, &frame, TQ_E_STALE_STORE, NULL);
+    rig_done_with(&rig, TQ_E_STALE_STORE);
+    rig_submit(&rig, clear_op(&rig));
+    rig_done_with(&rig, TQ_E_STALE_STORE);
+    rig.session = 99;
+    frame = rig_expect(&rig, TQI_KIND_Hello, &hello);
+    rig_answer(&rig, &frame, TQ_OK, &greeting); /* no unit has registered yet */
+
+    get.fields = &fields;
+    assert_int_equal(tqi_op_get(&rig.env.env, &get, &op, NULL), TQ_OK);
+    rig_submit(&rig, op);
+    tqi_msg_Resolve_t resolve;
+    frame = rig_expect(&rig, TQI_KIND_Resolve, &resolve);
+    tqi_msg_Resolve_R_t resolved = {.is_known = true,
+                                    .rows = tqi_u64s(rows, 1),
+                                    .units = tqi_u32s(units, 1),
+                                    .produced = {&produced, 1},
+                                    .schemas = {offsets, "", 1, 0},
+                                    .keys = {offsets, "", 1, 0},
+                                    .has_key = {&produced, 1}};
+    static const uint32_t none[] = {0, 0};
+    resolved.schemas.offsets = resolved.keys.offsets = none;
+    rig_answer(&rig, &frame, TQ_OK, &resolved);
+    uint32_t peers = rig.peers_cnt;
+    rig_pass(&rig, 100);
+    assert_int_equal(rig.peers_cnt, peers); /* nobody is dialled at an old address */
+    tqi_client_cancel(rig.client, op, rig.now);
+    rig_pass(&rig, 100);
+    rig_done_with(&rig, TQ_E_CANCELLED);
+    rig_drop_frames(&rig);
+    rig_fini(&rig);
+}
+
 static void requests_of_a_lost_session_are_forgotten_even_without_memory(void **state)
 {
     rig_t rig;
@@ -457,6 +513,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(hello_opens_a_session),
+        cmocka_unit_test(units_of_an_old_store_are_forgotten),
         cmocka_unit_test(requests_of_a_lost_session_are_forgotten_even_without_memory),
         cmocka_unit_test(an_unanswered_hello_is_sent_again),
         cmocka_unit_test(a_call_is_one_request_and_its_reply),

@@ -246,6 +246,12 @@ static void store_replaced(tqi_client_t *client, uint64_t now_ns)
         client->is_stale_pending = true;
         client->incarnation = 0;
         lose_session(client, &client->stale, now_ns);
+        /* Its units are other ones, whatever their ids. */
+        tqi_list_each(&client->links, node)
+        {
+            if (link_of(node)->unit_id != 0)
+                tqi_link_forget_addresses(link_of(node));
+        }
         fail_queued(client, &client->stale, now_ns);
     }
 }
@@ -335,11 +341,12 @@ tqi_link_t *tqi_client_unit(tqi_client_t *client, uint32_t unit_id)
 {
     tqi_link_t *link = tqi_map_u64_get(&client->units, unit_id);
 
-    if (link)
+    if (link && link->addresses)
         return link;
-    if (tqi_link_new(client, unit_id, &link) != TQ_OK)
+    if (!link && tqi_link_new(client, unit_id, &link) != TQ_OK)
         return NULL;
-    if (tqi_map_u64_put(&client->units, unit_id, link, NULL) != TQ_OK) {
+    if (!tqi_map_u64_get(&client->units, unit_id) &&
+        tqi_map_u64_put(&client->units, unit_id, link, NULL) != TQ_OK) {
         tqi_link_free(link);
         return NULL;
     }

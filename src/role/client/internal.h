@@ -171,6 +171,8 @@ void tqi_link_free(tqi_link_t *link);
 /* New alternatives; a connection to an address that is not among them any more is dropped. */
 tq_status_t tqi_link_set_addresses(tqi_link_t *link, const char *addresses, size_t len,
                                    uint64_t now_ns);
+/* After a reset of a unit's link: where it is has to be told anew. */
+void tqi_link_forget_addresses(tqi_link_t *link);
 /* Starts to connect if it does not already. */
 void tqi_link_want(tqi_link_t *link, uint64_t now_ns);
 /* The connection is of no use any more: a new one after the backoff. */

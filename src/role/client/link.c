@@ -179,6 +179,17 @@ tq_status_t tqi_link_set_addresses(tqi_link_t *link, const char *addresses, size
     return TQ_OK;
 }
 
+void tqi_link_forget_addresses(tqi_link_t *link)
+{
+    tqi_assert(link->state == TQI_LINK_IDLE);
+    tqi_env_free(link->client->env, link->addresses, link->addresses_size);
+    link->addresses = NULL;
+    link->addresses_size = 0;
+    link->address_idx = 0;
+    link->is_in_table = false;
+    link->is_lost = false;
+}
+
 /* Alternative idx, or false past the last. */
 static bool address_at(const tqi_link_t *link, uint32_t idx, char *out, size_t out_size)
 {
