@@ -80,7 +80,8 @@ def judge(row, rows, memcpy):
         mine = row["figures"].get(side)
         if mine is None or "value" not in mine:
             continue
-        if reference is not None:
+        # A time of zero (the consumer was there before the producer's return) has no ratio.
+        if reference and mine["value"]:
             better, worse = mine["value"], reference
             if not metric.more_is_better:
                 better, worse = worse, better

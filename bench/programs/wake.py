@@ -3,7 +3,9 @@
 
 The consumer waits in get_meta; with --poll-ms it asks again and again instead, which is what a
 user of a store without waiting does; with --stream it iterates a StreamingDataset. wake_s runs
-from the call of the producer's put to the consumer's return, so it includes the whole put (put_s).
+from the call of the producer's put to the consumer's return, so it includes the put (put_s);
+after_put_s runs from the put's return, and is 0 where the consumer was first. The row is published
+somewhere between the put's call and its return, so the time from there lies between the two.
 """
 
 import time
@@ -88,7 +90,8 @@ class Wake:
             put_s.append((end_ns - start_ns) / 1e9)
             wake_s.append((woken_ns - start_ns) / 1e9)
             self.client.clear_samples(meta)
-        return {"wake_s": wake_s, "put_s": put_s}
+        after_put_s = [max(0.0, woken - put) for woken, put in zip(wake_s, put_s, strict=True)]
+        return {"wake_s": wake_s, "put_s": put_s, "after_put_s": after_put_s}
 
     def close(self):
         self.crew.end()
