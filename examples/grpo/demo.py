@@ -62,9 +62,10 @@ class Run:
         self.kills = kill
         self.rows_orphaned = 0
         self.stats: dict[str, StageStats] = {}
-        # Spawned, not forked: each starts clean and joins the store by TQ_ADDRESS, as a program of
-        # its own would.
-        self._context = multiprocessing.get_context("spawn")
+        # Forked from a clean process that has only imported what takes long: each joins the store
+        # by TQ_ADDRESS, as a program of its own would.
+        self._context = multiprocessing.get_context("forkserver")
+        self._context.set_forkserver_preload(["tensordict", "reasoning_gym", "transfer_queue"])
         self._processes: dict[str, BaseProcess] = {}
         self._orphans_due: float | None = None
 

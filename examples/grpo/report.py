@@ -11,11 +11,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TextIO
 
-import matplotlib
-
-matplotlib.use("Agg")
-import matplotlib.pyplot as plt
-
 from stages import StageStats
 
 BAR_WIDTH = 24
@@ -125,6 +120,12 @@ def table(stats: dict[str, StageStats]) -> str:
 
 def plot(timeline: Timeline, before: float, after: float, path: Path) -> None:
     """The reward, and how many rows waited for each task, over time, as a PNG."""
+    # Here, not above: every process imports this module, and one draws.
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
     figure, (reward, depth) = plt.subplots(2, 1, figsize=(9, 7), sharex=True)
 
     times = [step["time"] - timeline.began for step in timeline.steps]

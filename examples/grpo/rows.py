@@ -18,6 +18,7 @@ Four small partitions hold what is not rows: `POLICY` the weights, one key per v
 
 from __future__ import annotations
 
+import logging
 import zlib
 from itertools import pairwise
 
@@ -26,6 +27,9 @@ from tensordict import NonTensorStack, TensorDict
 from torch import Tensor
 
 from task import PAD, PROMPT_TOKENS
+
+# torch 2.13 warns, once in each process that makes a jagged tensor, about a call of its own.
+logging.getLogger("torch.fx._symbolic_trace").setLevel(logging.ERROR)
 
 ROWS = "rows"
 POLICY = "policy"
