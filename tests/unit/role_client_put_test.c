@@ -505,6 +505,68 @@ static void a_cancel_after_publish_gets_the_real_outcome(void **state)
     rig_fini(&rig);
 }
 
+/* The connection is lost before PUBLISH can be sent: it is never sent, and nobody may see the put. */
+static void a_publish_that_was_never_sent_is_taken_back(void **state)
+{
+    rig_t rig;
+    put_case_t c;
+
+    (void)state;
+    rig_init(&rig);
+    rig_greet(&rig);
+    tqi_op_t *op = put_op(&rig, &c, 1, 2);
+    rig_submit(&rig, op);
+    answer_resolve(&rig, 1, 1, 0);
+    greet_units(&rig, 1);
+    tqi_role_t *role = tqi_client_role(rig.client);
+    role->on_peer_down(role, 1, rig.now);
+    answer_prepare(&rig, 1);
+    assert_int_equal(rig.frames_cnt, 0);
+    tqi_client_cancel(rig.client, op, rig.now);
+    rig_step(&rig);
+    answer_abort(&rig);
+    rig_pass(&rig, 100);
+    rig_greet(&rig);
+    answer_publish_abort(&rig);
+    rig_done_with(&rig, TQ_E_CANCELLED);
+    assert_int_equal(rig.frames_cnt, 0);
+    case_fini(&c);
+    rig_fini(&rig);
+}
+
+static void what_undoes_a_put_is_said_however_late(void **state)
+{
+    rig_t rig;
+    put_case_t c;
+
+    (void)state;
+    rig_init(&rig);
+    rig_greet(&rig);
+    tqi_op_t *op = put_op(&rig, &c, 1, 2);
+    rig_submit(&rig, op);
+    answer_resolve(&rig, 1, 1, 0);
+    greet_units(&rig, 1);
+    tqi_role_t *role = tqi_client_role(rig.client);
+    role->on_peer_down(role, 1, rig.now);
+    answer_prepare(&rig, 1);
+    tqi_client_cancel(rig.client, op, rig.now);
+    rig_step(&rig);
+    answer_abort(&rig);
+    for (int i = 0; i < 60; i++) { /* HELLO is said again and again */
+        rig_idle(&rig, 100);
+        if (i < 59)
+            rig_drop_frames(&rig);
+    }
+    rig_done_with(&rig, TQ_E_CANCELLED);
+    while (rig.frames_cnt == 0)
+        rig_idle(&rig, 100);
+    rig_greet(&rig);
+    answer_publish_abort(&rig);
+    assert_int_equal(rig.frames_cnt, 0);
+    case_fini(&c);
+    rig_fini(&rig);
+}
+
 static void a_put_whose_publish_is_not_answered_is_unknown(void **state)
 {
     rig_t rig;
@@ -710,6 +772,8 @@ int main(void)
         cmocka_unit_test(a_cancel_before_publish_wins_and_waits_for_the_payload_port),
         cmocka_unit_test(a_unit_that_hangs_fails_the_put_that_it_takes_the_bytes_of),
         cmocka_unit_test(a_cancel_after_publish_gets_the_real_outcome),
+        cmocka_unit_test(a_publish_that_was_never_sent_is_taken_back),
+        cmocka_unit_test(what_undoes_a_put_is_said_however_late),
         cmocka_unit_test(a_put_whose_publish_is_not_answered_is_unknown),
         cmocka_unit_test(a_lost_session_fails_a_put_before_publish),
         cmocka_unit_test(a_late_answer_of_a_put_that_timed_out_is_aborted),

@@ -319,6 +319,23 @@ static void units_of_an_old_store_are_forgotten(void **state)
     rig_fini(&rig);
 }
 
+static void a_call_that_waits_to_be_repeated_can_be_closed(void **state)
+{
+    rig_t rig;
+
+    (void)state;
+    rig_init(&rig);
+    rig_greet(&rig);
+    rig_submit(&rig, clear_op(&rig));
+    rig_frame_t frame = rig_take(&rig, TQI_KIND_Clear);
+    rig_answer(&rig, &frame, TQ_E_SESSION_EXPIRED, NULL);
+    assert_int_equal(rig.done_cnt, 0);
+    tqi_client_close(rig.client, rig.now);
+    rig_step(&rig);
+    rig_done_with(&rig, TQ_E_CLOSED);
+    rig_fini(&rig);
+}
+
 static void requests_of_a_lost_session_are_forgotten_even_without_memory(void **state)
 {
     rig_t rig;
@@ -514,6 +531,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(hello_opens_a_session),
         cmocka_unit_test(units_of_an_old_store_are_forgotten),
+        cmocka_unit_test(a_call_that_waits_to_be_repeated_can_be_closed),
         cmocka_unit_test(requests_of_a_lost_session_are_forgotten_even_without_memory),
         cmocka_unit_test(an_unanswered_hello_is_sent_again),
         cmocka_unit_test(a_call_is_one_request_and_its_reply),

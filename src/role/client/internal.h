@@ -184,8 +184,11 @@ void tqi_link_reset(tqi_link_t *link);
 tq_status_t tqi_link_request(tqi_link_t *link, tqi_op_t *op, tqi_slot_t *slot, uint16_t kind,
                              const void *msg, uint64_t deadline_ns, uint64_t now_ns,
                              tqi_req_t **req, tqi_err_t *err);
-/* Nobody listens to it any more. What its late answer grants is given back (orphan.c). */
+/* Nobody wants it any more. One that was never sent is taken back, as its op is judged by that; what
+ * the late answer to any other grants is given back (orphan.c). */
 void tqi_req_orphan(tqi_req_t *req);
+/* Nobody listens to it any more, and it has to be done all the same: it undoes something. */
+void tqi_req_detach(tqi_req_t *req);
 /* An orphan of this kind and body was answered well; must_stay_open: its seq is acknowledged by
  * somebody else later. False when there is no memory to do what that takes. */
 bool tqi_orphan_answered(tqi_link_t *link, uint16_t kind, const tqi_buf_t *body,

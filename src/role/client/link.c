@@ -431,15 +431,28 @@ tq_status_t tqi_link_request(tqi_link_t *link, tqi_op_t *op, tqi_slot_t *slot, u
     return TQ_OK;
 }
 
+void tqi_req_detach(tqi_req_t *req)
+{
+    if (req->op)
+        tqi_list_remove(&req->op->reqs, &req->node);
+    req->op = NULL;
+    req->slot = NULL;
+    req->is_detached = true;
+}
+
 void tqi_req_orphan(tqi_req_t *req)
 {
     if (req->op)
         tqi_list_remove(&req->op->reqs, &req->node);
     req->op = NULL;
     req->slot = NULL;
-    /* What was never sent needs no answer. */
-    if (req->is_in_backlog)
-        req_free(req);
+    if (req->attempt > 0)
+        return;
+    if (req->seq != 0) {
+        tqi_outbox_replied(req->link->outbox, req->seq);
+        tqi_outbox_take(req->link->outbox, req->seq);
+    }
+    req_free(req);
 }
 
 void tqi_link_take(tqi_link_t *link, uint64_t seq, uint64_t now_ns)

@@ -222,7 +222,6 @@ void tqi_op_start(tqi_op_t *op, uint64_t now_ns)
     tqi_client_t *client = op->client;
 
     move_to(op, &client->queued, &client->running, TQI_OP_RUNNING);
-    op->is_restarting = false;
     op->is_cleaned = false;
     op->err = (tqi_err_t){0};
     op->cls->start(op, now_ns);
@@ -299,6 +298,7 @@ void tqi_op_restart(tqi_op_t *op, const tqi_err_t *err, uint64_t now_ns)
 void tqi_op_settle(tqi_op_t *op, uint64_t now_ns)
 {
     tqi_client_t *client = op->client;
+    tqi_node_t *node;
 
     if (op->state != TQI_OP_ENDING || op->moving.cnt > 0)
         return;
@@ -306,9 +306,11 @@ void tqi_op_settle(tqi_op_t *op, uint64_t now_ns)
         op->is_cleaned = !op->cls->clean || client->session == 0 || op->cls->clean(op, now_ns);
     if ((op->reqs.cnt > 0 || !op->is_cleaned) && now_ns < op->clean_deadline_ns)
         return;
-    orphan_all(op);
+    while ((node = tqi_list_first(&op->reqs)))
+        tqi_req_detach(tqi_container_of(node, tqi_req_t, node));
     tqi_slots_fini(op);
     if (op->is_restarting) {
+        op->is_restarting = false; /* whoever fails it now means it */
         drop_outputs(op);
         move_to(op, &client->ending, &client->queued, TQI_OP_QUEUED);
         return; /* the client's next step starts it */
