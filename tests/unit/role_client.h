@@ -54,6 +54,8 @@ typedef struct rig {
     rig_transfer_t transfers[8];
     uint32_t transfers_cnt;
     uint64_t incarnation, session;
+    uint32_t answering_unit; /* says that it is this one; 0: the one that was dialled */
+    uint32_t ways_opened, ways_closed;
     uint32_t buffers_cnt; /* taken and not given */
 } rig_t;
 
@@ -102,6 +104,7 @@ static inline tqi_payload_mode_t rig_open(tqi_payload_client_t *port, uint64_t u
 {
     (void)port, (void)unit_id, (void)address, (void)token, (void)token_len, (void)session;
     (void)arena;
+    rig_now->ways_opened++;
     if (rig_now->mode == TQI_PAYLOAD_NONE)
         tqi_fail(err, TQ_E_UNSUPPORTED, "there is none in this test");
     return rig_now->mode;
@@ -110,6 +113,7 @@ static inline tqi_payload_mode_t rig_open(tqi_payload_client_t *port, uint64_t u
 static inline void rig_close(tqi_payload_client_t *port, uint64_t unit_id)
 {
     (void)port, (void)unit_id;
+    rig_now->ways_closed++;
 }
 
 static inline tq_status_t rig_transfer(tqi_transfer_key_t key, bool is_write,
@@ -336,7 +340,7 @@ static inline void rig_answer(rig_t *rig, rig_frame_t *frame, tq_status_t status
         .epoch = frame->env.epoch,
         .seq = frame->env.seq,
         .request_id = frame->env.request_id,
-        .sender = rig_unit_of(rig, frame->peer),
+        .sender = rig->answering_unit ? rig->answering_unit : rig_unit_of(rig, frame->peer),
     };
     tqi_buf_t buf, body;
     tqi_err_t err = {0};

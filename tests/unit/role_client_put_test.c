@@ -567,6 +567,63 @@ static void what_undoes_a_put_is_said_however_late(void **state)
     rig_fini(&rig);
 }
 
+/* What it would write there is not where the controller thinks that it is. */
+static void another_unit_at_the_address_is_not_written_to(void **state)
+{
+    rig_t rig;
+    put_case_t c;
+
+    (void)state;
+    rig_init(&rig);
+    rig_greet(&rig);
+    rig_submit(&rig, put_op(&rig, &c, 1, 2));
+    answer_resolve(&rig, 1, 1, 0);
+    rig.answering_unit = 2;
+    rig_greet_unit(&rig);
+    rig.answering_unit = 0;
+    rig_pong(&rig, NULL, 0); /* is there a newer table? */
+    assert_int_equal(rig.frames_cnt, 0);
+    rig_pass(&rig, 100);
+    greet_units(&rig, 1);
+    answer_prepare(&rig, 1);
+    answer_publish(&rig, 1);
+    rig_done_with(&rig, TQ_OK);
+    case_fini(&c);
+    rig_fini(&rig);
+}
+
+static void a_unit_that_was_born_again_gets_a_new_way_for_payload(void **state)
+{
+    rig_t rig;
+    put_case_t c;
+    tqi_msg_Hello_t hello;
+
+    (void)state;
+    rig_init(&rig);
+    rig.mode = TQI_PAYLOAD_DIRECT;
+    rig_greet(&rig);
+    tqi_role_t *role = tqi_client_role(rig.client);
+    for (uint64_t life = 1; life <= 3; life++) {
+        tqi_msg_Hello_R_t msg = {.version = 1, .direct_arena = life < 3 ? 11 : 12};
+
+        rig_submit(&rig, put_op(&rig, &c, 1, 2));
+        answer_resolve(&rig, 1, 1, 0);
+        rig_frame_t frame = rig_expect(&rig, TQI_KIND_Hello, &hello);
+        tqi_peer_t peer = frame.peer;
+        rig_answer(&rig, &frame, TQ_OK, &msg);
+        assert_int_equal(rig.ways_opened, life < 3 ? 1 : 2);
+        assert_int_equal(rig.ways_closed, life < 3 ? 0 : 1);
+        answer_prepare(&rig, 1);
+        answer_publish(&rig, 1);
+        rig_done_with(&rig, TQ_OK);
+        role->on_peer_down(role, peer, rig.now);
+        rig_pass(&rig, 500);
+        rig_drop_frames(&rig); /* of the controller's PINGs */
+        case_fini(&c);
+    }
+    rig_fini(&rig);
+}
+
 static void a_put_whose_publish_is_not_answered_is_unknown(void **state)
 {
     rig_t rig;
@@ -774,6 +831,8 @@ int main(void)
         cmocka_unit_test(a_cancel_after_publish_gets_the_real_outcome),
         cmocka_unit_test(a_publish_that_was_never_sent_is_taken_back),
         cmocka_unit_test(what_undoes_a_put_is_said_however_late),
+        cmocka_unit_test(another_unit_at_the_address_is_not_written_to),
+        cmocka_unit_test(a_unit_that_was_born_again_gets_a_new_way_for_payload),
         cmocka_unit_test(a_put_whose_publish_is_not_answered_is_unknown),
         cmocka_unit_test(a_lost_session_fails_a_put_before_publish),
         cmocka_unit_test(a_late_answer_of_a_put_that_timed_out_is_aborted),

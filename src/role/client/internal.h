@@ -127,6 +127,8 @@ struct tqi_link {
 
     /* The way for payload, opened from Hello_R and kept over reconnections. */
     tqi_payload_mode_t mode;
+    uint64_t way_arena; /* what it was opened with */
+    uint8_t way_token[16];
     bool is_payload_open;
     bool must_reopen;    /* it broke, or belongs to a session that is over: close it when idle */
     char mode_text[256]; /* why there is none */

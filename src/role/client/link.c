@@ -596,10 +596,21 @@ static bool open_way(tqi_link_t *link, const tqi_msg_Hello_R_t *msg)
 {
     tqi_client_t *client = link->client;
     char address[1025];
+    uint8_t token[sizeof link->way_token] = {0};
     tqi_err_t err = {0};
 
+    if (msg->payload_token.len > 0)
+        memcpy(token, msg->payload_token.data, tqi_size_min(sizeof token, msg->payload_token.len));
+    if (link->is_payload_open) {
+        /* Another life of the unit: nothing of its former one is there any more. */
+        link->must_reopen |= link->way_arena != msg->direct_arena ||
+                             memcmp(link->way_token, token, sizeof token) != 0;
+        close_way(link);
+    }
     if (link->is_payload_open)
         return true;
+    link->way_arena = msg->direct_arena;
+    memcpy(link->way_token, token, sizeof token);
     if (!client->payload) {
         snprintf(link->mode_text, sizeof link->mode_text, "this client has no payload port");
         return true;
@@ -619,6 +630,7 @@ static void on_hello(tqi_link_t *link, const tqi_envelope_t *env, uint64_t now_n
 {
     tqi_client_t *client = link->client;
     tqi_reply_t reply = {0};
+    char text[80];
     tqi_msg_Hello_R_t msg;
     tqi_err_t err;
 
@@ -640,6 +652,14 @@ static void on_hello(tqi_link_t *link, const tqi_envelope_t *env, uint64_t now_n
         client->dropped_cnt++;
         return;
     }
+    if (env->sender != link->unit_id) {
+        /* The table is behind. Its rows are not there, and what is put there nobody would find. */
+        snprintf(text, sizeof text, "unit %" PRIu32 " answers at the address of unit %" PRIu32,
+                 env->sender, link->unit_id);
+        tqi_link_down(link, TQ_E_PEER_LOST, text, now_ns);
+        tqi_link_ping(client->controller, now_ns);
+        return;
+    }
     if (link->unit_id != 0 && !open_way(link, &msg)) {
         tqi_link_down(link, TQ_E_NO_MEMORY, link->mode_text, now_ns);
         return;
@@ -658,7 +678,7 @@ static void on_hello(tqi_link_t *link, const tqi_envelope_t *env, uint64_t now_n
     }
     tqi_outbox_each(link->outbox, send_each, &now_ns);
     pump(link, now_ns);
-    while (link->waiters.cnt > 0) {
+    while (link->waiters.cnt > 0 && !link->must_reopen) {
         tqi_slot_t *slot =
             tqi_container_of(tqi_list_pop_front(&link->waiters), tqi_slot_t, wait_node);
         tqi_slot_set(slot, TQI_SLOT_IDLE);
