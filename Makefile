@@ -10,7 +10,7 @@ MESON := .venv/bin/meson
 # meson looks for ninja on the PATH.
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 
-.PHONY: all help setup build install-py demo check check-slow sim lint fmt bench clean
+.PHONY: all help setup build install-py demo check check-slow sim lint fmt docs bench clean
 
 all: build
 
@@ -44,6 +44,9 @@ sim: build ## the simulator alone: make sim SEEDS=1000
 
 fmt: setup ## format C and Python
 	@tools/fmt
+
+docs: build ## the parts of docs/ that are made from the code
+	@tools/gen-docs $(BUILD)
 
 bench: install-py ## tq beside the reference, into bench/results; ARGS="--help" says more
 	@$(PY) bench/run $(ARGS)

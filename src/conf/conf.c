@@ -359,10 +359,11 @@ void tqi_conf_markdown(FILE *out)
     for (int i = 0; i < TQI_OPTIONS_CNT; i++) {
         char variable[80];
         spelled(infos[i].name, false, variable, sizeof variable);
-        const char *roles = infos[i].roles;
+        const char *roles = infos[i].roles, *unit = strchr(roles, 'U');
         fprintf(out, "| `%s` | `%s` | %s%s%s | %s%s%s | %s |\n", infos[i].name, variable,
                 infos[i].default_text[0] ? "`" : "", infos[i].default_text,
-                infos[i].default_text[0] ? "`" : "", strchr(roles, 'C') ? "controller " : "",
-                strchr(roles, 'U') ? "unit " : "", strchr(roles, 'S') ? "store" : "", infos[i].doc);
+                infos[i].default_text[0] ? "`" : "", strchr(roles, 'C') ? "controller, " : "",
+                unit ? "unit" : "", strchr(roles, 'S') ? (unit ? ", store" : "store") : "",
+                infos[i].doc);
     }
 }
