@@ -132,6 +132,36 @@ static void a_lost_unit_that_is_heard_again_returns_without_registering(void **s
     world_fini(&w);
 }
 
+static void a_unit_that_registers_is_told_which_sessions_have_ended(void **state)
+{
+    world_t w;
+    caller_t first = {0}, second = {0}, third = {0};
+    store_unit_t u = {0};
+    tqi_envelope_t env = {.version = 1, .kind = TQI_KIND_Register};
+    tqi_msg_Register_t msg = {.version_min = 1, .version_max = 1, .unit_incarnation = 8};
+    tqi_msg_Register_R_t reply;
+
+    (void)state;
+    setup(&w, &first, &u);
+    caller_hello(&second, &w, 2);
+    caller_hello(&third, &w, 3);
+    caller_repeat(&first, TQI_KIND_Bye, 0, &(tqi_msg_Bye_t){0});
+    caller_repeat(&third, TQI_KIND_Bye, 0, &(tqi_msg_Bye_t){0});
+    world_drop_all(&w);
+    msg.addresses = strs("inproc://u1"); /* born again: it knows of no end */
+    world_feed(&w, 102, &env, &msg);
+    world_frame_t *f = world_find(&w, 102, TQI_KIND_Register_R, 0);
+    assert_non_null(f);
+    assert_int_equal(tqi_msg_decode(&f->env, TQI_KIND_Register_R, &reply, NULL), TQ_OK);
+    assert_int_equal(reply.ended_lo.cnt, 2);
+    assert_int_equal(reply.ended_hi.cnt, 2);
+    assert_int_equal(tqi_u64s_at(reply.ended_lo, 0), first.session);
+    assert_int_equal(tqi_u64s_at(reply.ended_hi, 0), second.session);
+    assert_int_equal(tqi_u64s_at(reply.ended_lo, 1), third.session);
+    assert_int_equal(tqi_u64s_at(reply.ended_hi, 1), third.session + 1);
+    world_fini(&w);
+}
+
 static void a_unit_in_a_new_life_has_lost_its_cells(void **state)
 {
     world_t w;
@@ -414,6 +444,7 @@ int main(void)
         cmocka_unit_test(clear_of_a_silent_unit_keeps_the_rows_clearing_and_the_same_call_joins),
         cmocka_unit_test(a_lost_unit_lets_clears_finish_and_learns_of_them_before_its_rows_return),
         cmocka_unit_test(a_lost_unit_that_is_heard_again_returns_without_registering),
+        cmocka_unit_test(a_unit_that_registers_is_told_which_sessions_have_ended),
         cmocka_unit_test(a_unit_in_a_new_life_has_lost_its_cells),
         cmocka_unit_test(a_unit_that_starts_again_at_an_address_of_before_takes_its_place),
         cmocka_unit_test(a_loopback_address_of_another_host_is_another_unit),

@@ -364,6 +364,26 @@ static void the_end_of_a_session_takes_what_was_not_published(void **state)
     rig_close(&rig);
 }
 
+static void a_session_that_ended_before_it_registered_begins_no_more(void **state)
+{
+    rig_t rig;
+    uint64_t lo[] = {1, RIG_SESSION + 1}, hi[] = {RIG_SESSION, RIG_SESSION + 2};
+    tqi_msg_Register_R_t answer = {.version = 1,
+                                   .unit_id = 3,
+                                   .silence_ms = 5000,
+                                   .ended_lo = tqi_u64s(lo, 2),
+                                   .ended_hi = tqi_u64s(hi, 2)};
+    (void)state;
+    rig_start(&rig, CAPACITY);
+    assert_true(rig_next(&rig));
+    rig_controller_says(&rig, TQI_KIND_Register | TQI_KIND_REPLY, TQ_OK, 0, &answer);
+    assert_int_equal(rig_hello_as(&rig, RIG_CLIENT, RIG_SESSION - 1, 1), TQ_E_SESSION_EXPIRED);
+    assert_int_equal(rig_hello_as(&rig, RIG_CLIENT, RIG_SESSION + 1, 1), TQ_E_SESSION_EXPIRED);
+    assert_int_equal(rig_figure(&rig, "sessions"), 0);
+    assert_int_equal(rig_hello_as(&rig, RIG_CLIENT, RIG_SESSION, 1), TQ_OK);
+    rig_close(&rig);
+}
+
 static void long_orders_are_done_in_slices(void **state)
 {
     rig_t rig;
@@ -491,6 +511,7 @@ int main(void)
         cmocka_unit_test(answers_go_to_the_newest_connection),
         cmocka_unit_test(a_ping_names_what_the_unit_does_not_have),
         cmocka_unit_test(the_end_of_a_session_takes_what_was_not_published),
+        cmocka_unit_test(a_session_that_ended_before_it_registered_begins_no_more),
         cmocka_unit_test(long_orders_are_done_in_slices),
         cmocka_unit_test(whole_blocks_die_for_ever),
         cmocka_unit_test(garbage_is_counted_and_nothing_else),

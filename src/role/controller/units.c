@@ -6,7 +6,7 @@
  * answered; PING names the open ones, and its answer those to send again. A lost unit's orders stay
  * in the outbox, and what comes up meanwhile is noted; when it is back in the same life it gets all
  * of that, and only then its rows return to the ready sets. In a new life it is empty: there is
- * nothing left to tell it, and its cells are lost.
+ * nothing left to tell it but which sessions have ended, and its cells are lost.
  */
 #include "role/controller/internal.h"
 
@@ -736,6 +736,52 @@ static tq_status_t register_apply(tqi_controller_t *ctl, tqi_peer_t peer,
     return TQ_OK;
 }
 
+/* The sessions that have ended, as ranges between those that live. A unit that is new, or born again,
+ * was never told of their ends, and without them would take a late HELLO for a session that nobody
+ * ends again. *ranges is the caller's. E_NO_MEMORY. */
+static tq_status_t ended_sessions(tqi_controller_t *ctl, tqi_msg_Register_R_t *reply,
+                                  uint64_t **ranges)
+{
+    size_t max = tqi_map_u64_count(&ctl->sessions) + 1;
+    uint64_t *lo = tqi_env_calloc(ctl->env, max, 2 * sizeof *lo), *hi, from = 1;
+    uint32_t cnt = 0;
+
+    *ranges = lo;
+    if (!lo)
+        return TQ_E_NO_MEMORY;
+    hi = lo + max;
+    /* In the order in which they began. */
+    for (tqi_map_u64_item_t *item = tqi_map_u64_first(&ctl->sessions);;
+         item = tqi_map_u64_next(item)) {
+        uint64_t to = item ? item->key : ctl->session_last + 1;
+
+        if (from < to && cnt < TQ_REQUEST_ROWS_MAX) {
+            lo[cnt] = from;
+            hi[cnt++] = to;
+        }
+        if (!item)
+            break;
+        from = to + 1;
+    }
+    reply->ended_lo = tqi_u64s(lo, cnt);
+    reply->ended_hi = tqi_u64s(hi, cnt);
+    return TQ_OK;
+}
+
+static void register_reply(tqi_controller_t *ctl, tqi_peer_t peer, const tqi_envelope_t *env,
+                           const unit_t *unit)
+{
+    tqi_msg_Register_R_t reply = {
+        .version = TQI_VERSION_MAX, .unit_id = unit->id, .silence_ms = ctl->silence_ms};
+    uint64_t *ranges;
+
+    /* Without an answer it asks again. */
+    if (ended_sessions(ctl, &reply, &ranges) != TQ_OK)
+        return;
+    tqi_ctl_reply_direct(ctl, peer, env, TQI_KIND_Register_R, &reply);
+    tqi_env_free(ctl->env, ranges, (tqi_map_u64_count(&ctl->sessions) + 1) * 2 * sizeof *ranges);
+}
+
 void tqi_ctl_register_handle(tqi_controller_t *ctl, tqi_peer_t peer, const tqi_envelope_t *env)
 {
     tqi_msg_Register_t msg;
@@ -752,9 +798,7 @@ void tqi_ctl_register_handle(tqi_controller_t *ctl, tqi_peer_t peer, const tqi_e
         tqi_ctl_reply_error(ctl, peer, env, &err);
         return;
     }
-    tqi_msg_Register_R_t reply = {
-        .version = TQI_VERSION_MAX, .unit_id = unit->id, .silence_ms = ctl->silence_ms};
-    tqi_ctl_reply_direct(ctl, peer, env, TQI_KIND_Register_R, &reply);
+    register_reply(ctl, peer, env, unit);
     ping_send(ctl, unit);
     tqi_ctl_unit_push(ctl, unit);
 }

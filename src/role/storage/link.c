@@ -146,7 +146,7 @@ static void on_register_reply(tqi_unit_t *unit, const tqi_envelope_t *env, uint6
         return;
     }
     if (tqi_msg_decode(env, TQI_KIND_Register_R, &msg, NULL) != TQ_OK || msg.unit_id == 0 ||
-        env->incarnation == 0) {
+        env->incarnation == 0 || msg.ended_lo.cnt != msg.ended_hi.cnt) {
         unit->counters.malformed++;
         return;
     }
@@ -154,6 +154,10 @@ static void on_register_reply(tqi_unit_t *unit, const tqi_envelope_t *env, uint6
         empty(unit, now_ns);
         return;
     }
+    for (uint32_t i = 0; i < msg.ended_lo.cnt; i++)
+        if (tqi_intervals_add(&unit->ended, tqi_u64s_at(msg.ended_lo, i),
+                              tqi_u64s_at(msg.ended_hi, i)) != TQ_OK)
+            return; /* the timer asks again */
     unit->store_incarnation = env->incarnation;
     unit->unit_id = msg.unit_id;
     if (msg.silence_ms)
