@@ -35,7 +35,8 @@ static void print_usage(FILE *out)
           "[--timeout SECONDS]\n\n",
           out);
     for (size_t i = 0; i < COMMANDS_CNT; i++)
-        fprintf(out, "  %s %s\n      %s\n", commands[i].name, commands[i].usage, commands[i].doc);
+        fprintf(out, "  %s%s%s\n      %s\n", commands[i].name, commands[i].usage[0] ? " " : "",
+                commands[i].usage, commands[i].doc);
     fputs("  version\n\n"
           "ADDRESS (default: the environment's TQ_ADDRESS) is where the store listens:\n"
           "tcp://HOST:PORT or ipc://PATH, optionally #INCARNATION. The server key (default: the "
