@@ -293,6 +293,9 @@ def main() -> int:
     except RunError as error:
         print(f"demo failed: {error}", file=sys.stderr)
         return 1
+    except KeyboardInterrupt:
+        print("demo interrupted", file=sys.stderr)
+        return 130
     return 0
 
 

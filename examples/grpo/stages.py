@@ -8,6 +8,7 @@ when. Every fetch is granted whole groups (the store's sampler is GRPOGroupNSamp
 
 from __future__ import annotations
 
+import signal
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -60,6 +61,8 @@ class Stage:
 
     def __init__(self, settings: Settings, name: str, task_name: str, batch_size: int) -> None:
         torch.set_num_threads(1)
+        # Ctrl-C reaches every process of the terminal; the parent is the one that acts on it.
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
         # Joins the parent's store: its address is in the environment (TQ_ADDRESS).
         tq.init()
         self.client = tq.get_client()
