@@ -98,7 +98,11 @@ void cli_table_cell(cli_table_t *table, const char *fmt, ...)
 
 void cli_table_cell_bytes(cli_table_t *table, const void *data, size_t len)
 {
-    add_cell(table, must(strndup(data, len)));
+    char *text = must(malloc(len + 1));
+    for (size_t i = 0; i < len; i++)
+        text[i] = ((const char *)data)[i] ? ((const char *)data)[i] : '?';
+    text[len] = 0;
+    add_cell(table, text);
 }
 
 void cli_table_end_row(cli_table_t *table)
