@@ -200,6 +200,38 @@ static void a_unit_in_a_new_life_has_lost_its_cells(void **state)
     world_fini(&w);
 }
 
+/* So that it refuses what they still send it; however often it asks. */
+static void a_unit_in_a_new_life_is_told_which_puts_are_older(void **state)
+{
+    world_t w;
+    caller_t c = {0};
+    store_unit_t u = {0};
+    uint64_t rows[1];
+    tqi_msg_Register_t msg = {.version_min = 1,
+                              .version_max = 1,
+                              .unit_incarnation = 8,
+                              .addresses = strs("inproc://u1"),
+                              .host = tqi_str("host"),
+                              .capacity_bytes = 1 << 30,
+                              .name = tqi_str("inproc://u1")};
+    tqi_envelope_t env = {.kind = TQI_KIND_Register, .version = 1};
+    tqi_msg_Register_R_t reply;
+
+    (void)state;
+    setup(&w, &c, &u);
+    uint64_t older = put_begin_rows(&c, "p", 1, rows);
+    for (int i = 0; i < 2; i++) {
+        world_drop_all(&w);
+        world_feed(&w, 102, &env, &msg);
+        world_frame_t *f = world_find(&w, 102, TQI_KIND_Register_R, 0);
+        assert_non_null(f);
+        assert_int_equal(tqi_msg_decode(&f->env, TQI_KIND_Register_R, &reply, NULL), TQ_OK);
+        assert_int_equal(reply.put_last, older);
+        assert_true(put_begin_rows(&c, "p", 1, rows) > older);
+    }
+    world_fini(&w);
+}
+
 static void a_unit_that_starts_again_at_an_address_of_before_takes_its_place(void **state)
 {
     world_t w;
@@ -446,6 +478,7 @@ int main(void)
         cmocka_unit_test(a_lost_unit_that_is_heard_again_returns_without_registering),
         cmocka_unit_test(a_unit_that_registers_is_told_which_sessions_have_ended),
         cmocka_unit_test(a_unit_in_a_new_life_has_lost_its_cells),
+        cmocka_unit_test(a_unit_in_a_new_life_is_told_which_puts_are_older),
         cmocka_unit_test(a_unit_that_starts_again_at_an_address_of_before_takes_its_place),
         cmocka_unit_test(a_loopback_address_of_another_host_is_another_unit),
         cmocka_unit_test(orders_are_kept_until_they_are_answered),

@@ -384,6 +384,22 @@ static void a_session_that_ended_before_it_registered_begins_no_more(void **stat
     rig_close(&rig);
 }
 
+static void a_put_from_before_this_life_is_refused(void **state)
+{
+    rig_t rig;
+    tqi_msg_Register_R_t answer = {.version = 1, .unit_id = 3, .silence_ms = 5000, .put_last = 7};
+    (void)state;
+    rig_start(&rig, CAPACITY);
+    assert_true(rig_next(&rig));
+    rig_controller_says(&rig, TQI_KIND_Register | TQI_KIND_REPLY, TQ_OK, 0, &answer);
+    assert_int_equal(rig_hello_as(&rig, RIG_CLIENT, RIG_SESSION, 1), TQ_OK);
+    rig_put_t put = rig_fused(7, 0, 4, 100);
+    assert_int_equal(rig_put(&rig, &put), TQ_E_PEER_LOST);
+    put = rig_fused(8, 0, 4, 100);
+    assert_int_equal(rig_put(&rig, &put), TQ_OK);
+    rig_close(&rig);
+}
+
 static void long_orders_are_done_in_slices(void **state)
 {
     rig_t rig;
@@ -512,6 +528,7 @@ int main(void)
         cmocka_unit_test(a_ping_names_what_the_unit_does_not_have),
         cmocka_unit_test(the_end_of_a_session_takes_what_was_not_published),
         cmocka_unit_test(a_session_that_ended_before_it_registered_begins_no_more),
+        cmocka_unit_test(a_put_from_before_this_life_is_refused),
         cmocka_unit_test(long_orders_are_done_in_slices),
         cmocka_unit_test(whole_blocks_die_for_ever),
         cmocka_unit_test(garbage_is_counted_and_nothing_else),

@@ -486,6 +486,7 @@ struct unit {
     TQI_VEC(uint64_t) ends; /* sessions whose end it has not been told */
     uint64_t wipes;         /* lives lost so far */
     uint64_t wiped_at;      /* ctl->wipes at the last */
+    uint64_t put_last;      /* ctl->put_last when this life began */
 };
 
 void tqi_ctl_register_handle(tqi_controller_t *ctl, tqi_peer_t peer, const tqi_envelope_t *env);

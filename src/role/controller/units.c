@@ -439,6 +439,7 @@ static tq_status_t unit_reborn(tqi_controller_t *ctl, unit_t *unit)
     unit->ends.len = 0;
     unit->wipes++;
     unit->wiped_at = ++ctl->wipes;
+    unit->put_last = ctl->put_last;
     unit_step(unit, UNIT_EVENT_NEW_LIFE);
     unit_changed(ctl, unit);
     return TQ_OK;
@@ -608,6 +609,7 @@ static unit_t *unit_new(tqi_controller_t *ctl)
     unit->ping.fire = ping_due;
     unit->confirm.fire = confirm_due;
     unit->heard_ns = ctl->now_ns;
+    unit->put_last = ctl->put_last;
     tqi_list_init(&unit->unlinks);
     tqi_intervals_init(&unit->missed, ctl->env);
     tqi_intervals_init(&unit->dead, ctl->env);
@@ -771,8 +773,10 @@ static tq_status_t ended_sessions(tqi_controller_t *ctl, tqi_msg_Register_R_t *r
 static void register_reply(tqi_controller_t *ctl, tqi_peer_t peer, const tqi_envelope_t *env,
                            const unit_t *unit)
 {
-    tqi_msg_Register_R_t reply = {
-        .version = TQI_VERSION_MAX, .unit_id = unit->id, .silence_ms = ctl->silence_ms};
+    tqi_msg_Register_R_t reply = {.version = TQI_VERSION_MAX,
+                                  .unit_id = unit->id,
+                                  .silence_ms = ctl->silence_ms,
+                                  .put_last = unit->put_last};
     uint64_t *ranges;
 
     /* Without an answer it asks again. */

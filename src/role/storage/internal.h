@@ -122,6 +122,7 @@ struct tqi_unit {
     bool is_emptying;           /* another store's: nothing of the old one may remain */
     uint64_t store_incarnation; /* whose rows are here; 0: none were ever */
     uint32_t unit_id;
+    uint64_t put_last;     /* puts up to this one began before this life, and fail */
     uint64_t heard_ns;     /* the controller's last message */
     uint64_t connected_ns; /* when the connection was begun */
     uint64_t silence_ns;

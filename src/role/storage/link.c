@@ -160,6 +160,7 @@ static void on_register_reply(tqi_unit_t *unit, const tqi_envelope_t *env, uint6
             return; /* the timer asks again */
     unit->store_incarnation = env->incarnation;
     unit->unit_id = msg.unit_id;
+    unit->put_last = msg.put_last;
     if (msg.silence_ms)
         unit->silence_ns = msg.silence_ms * NS_PER_MS;
     unit->is_registered = true;

@@ -170,6 +170,11 @@ static tq_status_t check_request(const tqi_unit_t *unit, const session_t *sessio
     if (tqi_intervals_contains(&session->gone, msg->transfer) ||
         tqi_intervals_contains(&session->aborted, msg->put_id))
         return tqi_fail(err, TQ_E_CANCELLED, "the client gave the transfer up before it came");
+    /* Its client may have given it up in the life before; the controller will not publish it. */
+    if (msg->put_id <= unit->put_last)
+        return tqi_fail(err, TQ_E_PEER_LOST,
+                        "storage unit %u was started again while the put was under way",
+                        unit->unit_id);
     if (tqi_map_u64_count(&session->transfers) >= SESSION_TRANSFERS_MAX)
         return tqi_fail(err, TQ_E_BUSY, "the session has %u transfers at this unit",
                         SESSION_TRANSFERS_MAX);
