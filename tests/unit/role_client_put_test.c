@@ -624,6 +624,39 @@ static void a_unit_that_was_born_again_gets_a_new_way_for_payload(void **state)
     rig_fini(&rig);
 }
 
+/* It might meet a new life of the unit, in which the cell is another put's already. */
+static void a_prepare_of_a_put_that_was_given_up_is_not_sent_again(void **state)
+{
+    rig_t rig;
+    put_case_t c;
+    tqi_msg_PreparePut_t prepare;
+
+    (void)state;
+    rig_init(&rig);
+    rig_greet(&rig);
+    tqi_op_t *op = put_op(&rig, &c, 1, 2);
+    rig_submit(&rig, op);
+    answer_resolve(&rig, 1, 1, 0);
+    greet_units(&rig, 1);
+    rig_frame_t frame = expect_prepare(&rig, &prepare, 1); /* never answered */
+    tqi_peer_t peer = frame.peer;
+    rig_free(&frame);
+    tqi_client_cancel(rig.client, op, rig.now);
+    rig_step(&rig);
+    tqi_client_role(rig.client)->on_peer_down(tqi_client_role(rig.client), peer, rig.now);
+    rig_drop_frames(&rig);
+    rig_pass(&rig, 500);
+    greet_units(&rig, 1);
+    assert_int_equal(rig.frames_cnt, 1);
+    answer_abort(&rig);
+    tqi_client_close(rig.client, rig.now);
+    rig_pass(&rig, 10000);
+    rig_done_with(&rig, TQ_E_CANCELLED);
+    rig_drop_frames(&rig);
+    case_fini(&c);
+    rig_fini(&rig);
+}
+
 static void a_put_whose_publish_is_not_answered_is_unknown(void **state)
 {
     rig_t rig;
@@ -833,6 +866,7 @@ int main(void)
         cmocka_unit_test(what_undoes_a_put_is_said_however_late),
         cmocka_unit_test(another_unit_at_the_address_is_not_written_to),
         cmocka_unit_test(a_unit_that_was_born_again_gets_a_new_way_for_payload),
+        cmocka_unit_test(a_prepare_of_a_put_that_was_given_up_is_not_sent_again),
         cmocka_unit_test(a_put_whose_publish_is_not_answered_is_unknown),
         cmocka_unit_test(a_lost_session_fails_a_put_before_publish),
         cmocka_unit_test(a_late_answer_of_a_put_that_timed_out_is_aborted),

@@ -446,7 +446,9 @@ void tqi_req_orphan(tqi_req_t *req)
         tqi_list_remove(&req->op->reqs, &req->node);
     req->op = NULL;
     req->slot = NULL;
-    if (req->attempt > 0)
+    /* ABORT follows a PREPARE of a put that is given up, whether that was received or not. Sent
+     * again it might meet another life of the unit, and replace what others have put since. */
+    if (req->attempt > 0 && req->kind != TQI_KIND_PreparePut)
         return;
     if (req->seq != 0) {
         tqi_outbox_replied(req->link->outbox, req->seq);
