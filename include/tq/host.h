@@ -48,7 +48,8 @@ TQ_API void tq_controller_close(tq_controller_t *ctl);
 
 typedef struct tq_unit_conf {
     const char *controller;          /* address of the controller */
-    const char *listen;              /* as above, one address; its payload port is made beside it */
+    const char *listen;              /* as above, one address that clients can dial (no wildcard);
+                                        its payload port is made beside it */
     const char *listen_payload;      /* NULL: derived from listen ("PATH.data", another tcp port) */
     const char *name;                /* in-process name; NULL: made up */
     uint64_t capacity_bytes;         /* 0: a quarter of the machine's memory */

@@ -316,6 +316,16 @@ static tq_status_t wait_registered(tq_unit_t *unit, const char *controller, tqi_
     }
 }
 
+/* A unit tells clients where it listens, so that has to be an address that they can dial. */
+static bool is_wildcard(const char *address)
+{
+    static const char *const hosts[] = {"tcp://0.0.0.0:", "tcp://*:", "tcp://[::]:"};
+    for (unsigned i = 0; address && i < tqi_array_len(hosts); i++)
+        if (strncmp(address, hosts[i], strlen(hosts[i])) == 0)
+            return true;
+    return false;
+}
+
 tq_status_t tq_unit_open(const tq_unit_conf_t *conf, tq_unit_t **out, tq_error_t *err)
 {
     const tqi_env_t *env = tqi_env_malloc();
@@ -325,6 +335,13 @@ tq_status_t tq_unit_open(const tq_unit_conf_t *conf, tq_unit_t **out, tq_error_t
         return tqi_fail(err, TQ_E_CONFIG, "a unit needs the address of its controller");
     if (conf->listen && strchr(conf->listen, ','))
         return tqi_fail(err, TQ_E_CONFIG, "listen '%s': a unit has one address", conf->listen);
+    if (is_wildcard(conf->listen) || is_wildcard(conf->listen_payload))
+        return tqi_fail(
+            err, TQ_E_CONFIG,
+            "a unit can't listen on %s: clients are told where it listens, and can't dial "
+            "that; name an address of this machine, such as tcp://10.0.0.1:* (in a store, "
+            "units listen beside controller.listen)",
+            is_wildcard(conf->listen) ? conf->listen : conf->listen_payload);
     tq_unit_t *unit = calloc(1, sizeof *unit);
     if (!unit)
         return tqi_fail(err, TQ_E_NO_MEMORY, "no memory for a unit");
