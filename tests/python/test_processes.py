@@ -17,7 +17,7 @@ import transfer_queue as tq
 pytestmark = [pytest.mark.usefixtures("store"), pytest.mark.timeout(120)]
 
 HEAD = """
-import os, sys, time
+import os, signal, sys, time
 import torch
 import transfer_queue as tq
 from tensordict import TensorDict
@@ -297,6 +297,8 @@ def test_an_interrupt_ends_a_waiting_fetch(partition):
     with Program(
         HEAD
         + f"""
+# A shell's background job, and so everything that it starts, ignores the signal.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 tq.init()
 client = tq.get_client()
 print("waiting")
