@@ -5,14 +5,11 @@
  * then the rest.
  */
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <sys/sysinfo.h>
 #include <time.h>
 #include <tq/host.h>
 #include <unistd.h>
