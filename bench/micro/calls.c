@@ -8,27 +8,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <tq/host.h>
 #include <tq/tq.h>
 
+#include "common.h"
+
 #define OUTSTANDING 64
 #define ROWS 1024
-
-static double now_s(void)
-{
-    struct timespec ts;
-    clock_gettime(CLOCK_MONOTONIC, &ts);
-    return (double)ts.tv_sec + (double)ts.tv_nsec / 1e9;
-}
-
-static void must(tq_status_t rc, const char *text)
-{
-    if (rc == TQ_OK)
-        return;
-    fprintf(stderr, "calls: %s: %s\n", tq_status_name(rc), text);
-    exit(1);
-}
 
 static void measure(const char *name, const char *address, long calls)
 {
@@ -51,7 +37,7 @@ static void measure(const char *name, const char *address, long calls)
     tq_op_free(op);
 
     long sent = 0, over = 0;
-    double start = now_s();
+    int64_t start = now_ns();
     while (over < calls) {
         for (; sent < calls && sent - over < OUTSTANDING; sent++) {
             tq_tags_args_t args = {
@@ -65,7 +51,7 @@ static void measure(const char *name, const char *address, long calls)
         }
         over += cnt;
     }
-    double s = now_s() - start;
+    double s = (double)(now_ns() - start) / 1e9;
     printf("%-10s %8.0f calls/s (%ld calls, %d outstanding)\n", name, (double)calls / s, calls,
            OUTSTANDING);
     tq_cq_close(cq);
