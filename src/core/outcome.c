@@ -288,6 +288,15 @@ void *tqi_outbox_replied(tqi_outbox_t *out, uint64_t seq)
     return e->user;
 }
 
+void tqi_outbox_withdraw(tqi_outbox_t *out, uint64_t seq, tqi_buf_t *frame)
+{
+    entry_t *e = window_get(&out->window, seq);
+    tqi_assert(e && !e->is_done);
+    out->window.kept_bytes -= e->frame.cap;
+    tqi_buf_take(frame, &e->frame);
+    tqi_outbox_take(out, seq);
+}
+
 void tqi_outbox_take(tqi_outbox_t *out, uint64_t seq)
 {
     entry_t *e = window_get(&out->window, seq);

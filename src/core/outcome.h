@@ -80,6 +80,8 @@ void *tqi_outbox_user(const tqi_outbox_t *out, uint64_t seq);
 /* A reply came: the seq's user, the first time; NULL if it is unknown or was replied before. The
  * kept frame is freed; the seq stays open until taken. */
 void *tqi_outbox_replied(tqi_outbox_t *out, uint64_t seq);
+/* The same, and taken; *frame, which is empty, is what was kept: to ask again under another seq. */
+void tqi_outbox_withdraw(tqi_outbox_t *out, uint64_t seq, tqi_buf_t *frame);
 /* Its caller took the reply (or gave up): the seq is acknowledged from now on. */
 void tqi_outbox_take(tqi_outbox_t *out, uint64_t seq);
 /* What to write into the next frame: the newest taken seq, and older ones still open (ascending,

@@ -113,6 +113,36 @@ static void a_ping_names_all_that_is_open_other_frames_what_is_older_than_taken(
     assert_int_equal(e.bytes, 0);
 }
 
+static void a_request_that_is_withdrawn_can_be_asked_again_without_memory_for_it(void **state)
+{
+    unit_env_t e;
+    tqi_buf_t frame, again;
+    uint64_t ack, open[TQ_OUTSTANDING_MAX];
+    uint32_t open_cnt;
+    int user;
+
+    (void)state;
+    unit_env_init(&e);
+    tqi_outbox_t *out = tqi_outbox_new(&e.env);
+    assert_int_equal(tqi_outbox_open(out, &user), 1);
+    request_for(&frame, &e, 1);
+    tqi_outbox_keep(out, 1, &frame);
+    tqi_buf_init(&again, &e.env);
+    e.fail_after = 0;
+    tqi_outbox_withdraw(out, 1, &again);
+    assert_int_equal(again.len, sizeof(uint64_t));
+    assert_null(tqi_outbox_user(out, 1));
+    assert_int_equal(tqi_outbox_cnt(out), 0);
+    tqi_outbox_acks(out, false, &ack, open, &open_cnt);
+    assert_int_equal(ack, 1); /* nobody will ask about it again */
+    e.fail_after = UINT64_MAX;
+    assert_int_equal(tqi_outbox_open(out, &user), 2);
+    tqi_outbox_keep(out, 2, &again);
+    assert_non_null(tqi_outbox_frame(out, 2));
+    tqi_outbox_free(out);
+    assert_int_equal(e.bytes, 0);
+}
+
 static void a_cleared_outbox_is_as_new_and_needs_no_memory_for_it(void **state)
 {
     unit_env_t e;
@@ -299,6 +329,7 @@ int main(void)
         cmocka_unit_test(beyond_the_window_nothing_is_executed_or_remembered),
         cmocka_unit_test(an_outcome_that_nobody_waits_for_any_more_is_dropped),
         cmocka_unit_test(a_ping_names_all_that_is_open_other_frames_what_is_older_than_taken),
+        cmocka_unit_test(a_request_that_is_withdrawn_can_be_asked_again_without_memory_for_it),
         cmocka_unit_test(a_cleared_outbox_is_as_new_and_needs_no_memory_for_it),
         cmocka_unit_test(every_request_is_executed_once_and_answered_once_over_a_bad_channel),
     };

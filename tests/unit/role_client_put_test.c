@@ -393,6 +393,62 @@ static void a_store_that_stays_full_fails_the_put_and_undoes_it(void **state)
     rig_fini(&rig);
 }
 
+/* Until the client sends something that is no PING. */
+static void await_frame(rig_t *rig)
+{
+    for (int i = 0; rig->frames_cnt == 0 || rig->frames[0].env.kind == TQI_KIND_Ping; i++) {
+        assert_true(i < 1000);
+        if (rig->frames_cnt > 0)
+            rig_pong(rig, NULL, 0);
+        else
+            rig_idle(rig, 10);
+    }
+}
+
+/* A store that has no memory for an ABORT just now has it still to do: the session lives on, and
+ * nothing else would ever end the put. */
+static void an_abort_that_finds_no_memory_is_asked_again_until_it_is_done(void **state)
+{
+    rig_t rig;
+    put_case_t c;
+    tqi_msg_PreparePut_t msg;
+    tqi_msg_Publish_t publish;
+    tqi_msg_Abort_t abort;
+
+    (void)state;
+    rig_init(&rig);
+    rig_greet(&rig);
+    rig_submit(&rig, put_op(&rig, &c, 4, 2));
+    answer_resolve(&rig, 4, 2, 0);
+    greet_units(&rig, 2);
+    answer_prepare(&rig, 2);
+    rig_frame_t frame = expect_prepare(&rig, &msg, 2);
+    rig_answer(&rig, &frame, TQ_E_ROW_GONE, NULL);
+    for (int i = 0; i < 2; i++) {
+        frame = rig_expect(&rig, TQI_KIND_Abort, &abort);
+        rig_answer(&rig, &frame, TQ_E_NO_MEMORY, NULL);
+    }
+    /* The caller waits for so long and no longer; the put is ended all the same. */
+    for (int refused = 0; refused < 50;) {
+        await_frame(&rig);
+        if (rig.frames[0].env.kind == TQI_KIND_Abort) {
+            answer_abort(&rig);
+            continue;
+        }
+        frame = rig_expect(&rig, TQI_KIND_Publish, &publish);
+        assert_true(publish.is_abort);
+        rig_answer(&rig, &frame, TQ_E_NO_MEMORY, NULL);
+        refused++;
+    }
+    rig_done_with(&rig, TQ_E_ROW_GONE);
+    await_frame(&rig);
+    answer_publish_abort(&rig);
+    rig_idle(&rig, 500);
+    assert_int_equal(rig.frames_cnt, 0);
+    case_fini(&c);
+    rig_fini(&rig);
+}
+
 static void a_failing_unit_aborts_the_put_everywhere(void **state)
 {
     rig_t rig;
@@ -859,6 +915,7 @@ int main(void)
         cmocka_unit_test(a_full_unit_after_a_commit_begins_the_put_again),
         cmocka_unit_test(a_store_that_stays_full_fails_the_put_and_undoes_it),
         cmocka_unit_test(a_failing_unit_aborts_the_put_everywhere),
+        cmocka_unit_test(an_abort_that_finds_no_memory_is_asked_again_until_it_is_done),
         cmocka_unit_test(a_cancel_before_publish_wins_and_waits_for_the_payload_port),
         cmocka_unit_test(a_unit_that_hangs_fails_the_put_that_it_takes_the_bytes_of),
         cmocka_unit_test(a_cancel_after_publish_gets_the_real_outcome),

@@ -484,38 +484,50 @@ static void on_error(const tqi_envelope_t *env, tqi_reply_t *reply)
         tqi_fail(&reply->err, reply->status, "%s", tq_status_text(reply->status));
 }
 
-/* Nothing was executed, and it may be later: the peer has too much to do; or a unit serves nobody
- * until it hears the controller again, which does not call it lost (yet). */
+/* Somebody has to do it: what it undoes would stay for as long as the session lives. */
+static bool is_undoing(const tqi_req_t *req)
+{
+    return req->is_detached || req->kind == TQI_KIND_Cancel ||
+           (req->op && req->op->state == TQI_OP_ENDING);
+}
+
+static uint64_t retry_wait_ns(const tqi_req_t *req)
+{
+    return TQI_BACKOFF_MIN_NS << tqi_u64_min(req->attempt, 5);
+}
+
+/* Nothing was executed, and it may be later: the peer has too much to do, or no memory to undo
+ * something; or a unit serves nobody until it hears the controller again, which does not call it
+ * lost (yet). */
 static bool is_passing(const tqi_req_t *req, tq_status_t status, uint64_t now_ns)
 {
     const tqi_link_t *link = req->link;
 
     if (!req->op && !req->is_detached)
         return false;
-    return status == TQ_E_BUSY ||
+    if (req->deadline_ns != TQI_NEVER && now_ns + retry_wait_ns(req) >= req->deadline_ns)
+        return false;
+    return status == TQ_E_BUSY || (status == TQ_E_NO_MEMORY && is_undoing(req)) ||
            (status == TQ_E_UNIT_LOST && link->unit_id != 0 && !link->is_lost &&
             now_ns < req->since_ns + link->client->conf.connect_timeout_ms * TQI_MS);
 }
 
-/* The same again under a new seq, a little later. The old body was copied before the outbox let go
- * of it. */
-static bool retry_later(tqi_req_t *req, tqi_buf_t *body, uint64_t now_ns)
+/* The same again under a new seq, a little later; without memory for a seq, once there is. */
+static void retry_later(tqi_req_t *req, uint64_t now_ns)
 {
     tqi_link_t *link = req->link;
-    uint64_t wait_ns = TQI_BACKOFF_MIN_NS << tqi_u64_min(req->attempt, 5);
 
-    if (req->deadline_ns != TQI_NEVER && now_ns + wait_ns >= req->deadline_ns)
-        return false;
-    tqi_buf_fini(&req->body);
-    tqi_buf_take(&req->body, body);
+    tqi_outbox_withdraw(link->outbox, req->seq, &req->body);
     req->seq = tqi_outbox_open(link->outbox, req);
-    if (req->seq == 0)
-        return false;
+    if (req->seq == 0) {
+        req->is_in_backlog = true;
+        tqi_list_push_back(&link->backlog, &req->link_node);
+        return;
+    }
     tqi_outbox_keep(link->outbox, req->seq, &req->body);
-    req->send_at_ns = now_ns + wait_ns;
+    req->send_at_ns = now_ns + retry_wait_ns(req);
     req->is_delayed = true;
     tqi_list_push_back(&link->delayed, &req->link_node);
-    return true;
 }
 
 /* The seq has its answer; req is gone, what it was is in reply. */
@@ -550,7 +562,6 @@ static void on_reply(tqi_link_t *link, const tqi_envelope_t *env, uint64_t now_n
     const tqi_buf_t *kept = tqi_outbox_frame(link->outbox, env->seq);
     tqi_reply_t reply = {.env = env, .link = link, .seq = env->seq, .status = TQ_OK};
     bool must_stay_open = false;
-    tqi_buf_t asked;
     tqi_req_t *req;
 
     if (env->session != client->session || !kept) {
@@ -568,20 +579,15 @@ static void on_reply(tqi_link_t *link, const tqi_envelope_t *env, uint64_t now_n
         client->dropped_cnt++; /* it is as if the answer had been lost */
         return;
     }
-    tqi_buf_init(&asked, client->env);
-    if (is_passing(req, reply.status, now_ns))
-        tqi_buf_append(&asked, kept->data, kept->len);
-    tqi_outbox_replied(link->outbox, env->seq);
     if (req->is_delayed) {
         tqi_list_remove(&link->delayed, &req->link_node);
         req->is_delayed = false;
     }
-    if (asked.len > 0) {
-        tqi_outbox_take(link->outbox, env->seq);
-        if (retry_later(req, &asked, now_ns))
-            return;
+    if (is_passing(req, reply.status, now_ns)) {
+        retry_later(req, now_ns);
+        return;
     }
-    tqi_buf_fini(&asked);
+    tqi_outbox_replied(link->outbox, env->seq);
     answered(link, req, &reply, must_stay_open, now_ns);
 }
 

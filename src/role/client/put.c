@@ -974,8 +974,8 @@ static bool abort_units(put_t *put, uint64_t now_ns)
     for (uint32_t s = 0; s < op->slots_cnt && put->put_id != 0; s++) {
         tqi_slot_t *slot = &op->slots[s];
         if (slot->is_touched && slot->link != last &&
-            tqi_link_request(slot->link, op, NULL, TQI_KIND_Abort, &msg, op->clean_deadline_ns,
-                             now_ns, NULL, NULL) != TQ_OK)
+            tqi_link_request(slot->link, op, NULL, TQI_KIND_Abort, &msg, TQI_NEVER, now_ns, NULL,
+                             NULL) != TQ_OK)
             return false;
         if (slot->is_touched)
             last = slot->link;
@@ -1002,9 +1002,8 @@ static bool put_clean(tqi_op_t *op, uint64_t now_ns)
     put->is_named = true;
     if (!abort_units(put, now_ns))
         return false;
-    return put->put_id == 0 ||
-           tqi_link_request(op->client->controller, op, NULL, TQI_KIND_Publish, &msg,
-                            op->clean_deadline_ns, now_ns, NULL, NULL) == TQ_OK;
+    return put->put_id == 0 || tqi_link_request(op->client->controller, op, NULL, TQI_KIND_Publish,
+                                                &msg, TQI_NEVER, now_ns, NULL, NULL) == TQ_OK;
 }
 
 static const tqi_op_class_t put_class = {
