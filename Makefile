@@ -10,7 +10,7 @@ MESON := .venv/bin/meson
 # meson looks for ninja on the PATH.
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 
-.PHONY: all help setup build install-py demo check check-slow sim lint fmt docs bench clean
+.PHONY: all help setup build install-py demo check check-slow sim mutants lint fmt docs bench clean
 
 all: build
 
@@ -41,6 +41,9 @@ lint: ## the source checks alone
 
 sim: build ## the simulator alone: make sim SEEDS=1000
 	@tools/check setup sim --seeds $(SEEDS)
+
+mutants: build ## plant faults, and show that the simulator finds each; ARGS="--help" says more
+	@tools/mutants --build $(BUILD) $(ARGS)
 
 fmt: setup ## format C and Python
 	@tools/fmt

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * usage: sim [--seed N | --seeds N [--from N]] [--shard I/N] [--list FILE]
- *            [--every N] [--steps N] [--verbose]
+ *            [--every N] [--steps N] [--outside] [--mutant N] [--verbose]
  *
  * --seed N     that seed alone
  * --seeds N    so many, from --from (1); TQ_SIM_SEEDS overrides it
@@ -9,6 +9,8 @@
  * --list FILE  seeds that failed once: they are run first
  * --every N    events between the checks that walk everything
  * --steps N    stops after so many events
+ * --outside    without the roles' own checks: what callers and frames tell is all that counts
+ * --mutant N   with that fault planted; in sim_mutants alone (see tools/mutants)
  * --verbose    every frame and every op, with its virtual time
  */
 #include <getopt.h>
@@ -19,6 +21,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "mutants.h"
 #include "world.h"
 
 /* A seed takes milliseconds; one that takes so long hangs in a loop. */
@@ -88,6 +91,8 @@ int main(int argc, char **argv)
         {"list", required_argument, NULL, 'l'},
         {"every", required_argument, NULL, 'e'},
         {"steps", required_argument, NULL, 't'},
+        {"outside", no_argument, NULL, 'o'},
+        {"mutant", required_argument, NULL, 'm'},
         {"verbose", no_argument, NULL, 'v'},
         {0},
     };
@@ -128,12 +133,23 @@ int main(int argc, char **argv)
         case 't':
             options.steps_max = strtoull(optarg, NULL, 10);
             break;
+        case 'o':
+            options.is_outside_only = true;
+            break;
+        case 'm':
+            sim_mutant = (unsigned)strtoul(optarg, NULL, 10);
+            if (sim_mutant == 0 || sim_mutant > sim_mutants_cnt) {
+                fprintf(stderr, "sim: mutant %s of %u\n", optarg, sim_mutants_cnt);
+                return 2;
+            }
+            break;
         case 'v':
             options.is_verbose = true;
             break;
         default:
             fprintf(stderr, "usage: sim [--seed N | --seeds N [--from N]] [--shard I/N] "
-                            "[--list FILE] [--every N] [--steps N] [--verbose]\n");
+                            "[--list FILE] [--every N] [--steps N] [--outside] [--mutant N] "
+                            "[--verbose]\n");
             return 2;
         }
     }

@@ -46,6 +46,7 @@ typedef struct grants grants_t;
 
 typedef struct sim_options {
     bool is_verbose;
+    bool is_outside_only; /* the roles don't check themselves */
     uint32_t check_every; /* events between the expensive checks */
     uint64_t steps_max;   /* events after which the run stops, judged as it is; 0: none */
 } sim_options_t;
