@@ -124,6 +124,8 @@ def settings(config: DictConfig) -> Settings:
         "units_cnt": _number(units.num_data_storage_units, "num_data_storage_units", least=1),
         "capacity_bytes": _number(units.capacity_bytes or 0, "capacity_bytes"),
         "prealloc_rows": _prealloc_rows(),
+        "listen": _text(config.listen, "listen", "TQ_LISTEN"),
+        "advertise": _text(config.advertise, "advertise", "TQ_ADVERTISE"),
         **sampler_of(config.controller.sampler)._store_options(),
     }
     return Settings(runtime, config.address, store, client)
@@ -146,6 +148,15 @@ def _check_backend(config: DictConfig) -> None:
         logger.warning("total_storage_size: rows are not counted yet; capacity_bytes limits bytes")
     if units.required_node_resource is not None:
         logger.warning("required_node_resource places units on Ray nodes; there is no Ray here")
+
+
+def _text(value: Any, name: str, variable: str) -> str | None:
+    """A text, the environment's where none is given; None for neither."""
+    if value is None:
+        return os.environ.get(variable) or None
+    if not isinstance(value, str):
+        raise UsageError(f"{name} must be a string, not {value!r}", "E_CONFIG")
+    return value or None
 
 
 def _number(value: Any, name: str, least: int = 0) -> int:

@@ -1558,15 +1558,15 @@ typedef struct store {
 
 static PyObject *store_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
-    static char *names[] = {"units_cnt",     "capacity_bytes",   "sampler",
-                            "sampler_group", "sampler_group_by", "prealloc_rows",
-                            "user_conf",     "listen",           NULL};
+    static char *names[] = {
+        "units_cnt",     "capacity_bytes", "sampler", "sampler_group", "sampler_group_by",
+        "prealloc_rows", "user_conf",      "listen",  "advertise",     NULL};
     tq_store_conf_t conf = {0};
     if (!PyArg_ParseTupleAndKeywords(
-            args, kwargs, "|$O&O&zO&zO&zz", names, u32_arg, &conf.units_cnt, u64_arg,
+            args, kwargs, "|$O&O&zO&zO&zzz", names, u32_arg, &conf.units_cnt, u64_arg,
             &conf.capacity_bytes, &conf.controller.sampler, u32_arg, &conf.controller.sampler_group,
             &conf.controller.sampler_group_by, u32_arg, &conf.controller.prealloc_rows,
-            &conf.controller.user_conf, &conf.controller.listen)) {
+            &conf.controller.user_conf, &conf.controller.listen, &conf.controller.advertise)) {
         return NULL;
     }
     store_t *self = (store_t *)PyType_GenericAlloc(type, 0);

@@ -208,6 +208,7 @@ class Store:
         prealloc_rows: int = 0,
         user_conf: str | None = None,
         listen: str | None = None,
+        advertise: str | None = None,
     ) -> Store: ...
     def close(self) -> None: ...
     @property

@@ -14,6 +14,7 @@
 #include <tq/host.h>
 #include <unistd.h>
 
+#include "api/advertise.h"
 #include "base/size.h"
 #include "loop/loop.h"
 #include "net/inproc/inproc.h"
@@ -51,11 +52,13 @@ static void nap(void)
 
 /* ---- a loop with its ctrl adapters ----------------------------------------------------------- */
 
-/* Where a role can be reached; the in-process name is always there, and unguessable unless given. */
+/* Where a role listens; the in-process name is always there, and unguessable unless given. */
 typedef struct places {
     char inproc[TQI_ADDRESS_MAX];
     char real[LISTEN_MAX][TQI_ADDRESS_MAX];
     unsigned real_cnt;
+    char advertised
+        [TQI_ADDRESS_MAX]; /* how others reach the first of them; "" where there is none */
 } places_t;
 
 /* Makes the loop and its two ctrl adapters, and listens on the name and on each address of the
@@ -110,9 +113,10 @@ fail:
     return rc;
 }
 
+/* How to reach a role: from anywhere, if it listens at all. */
 static const char *first_place(const places_t *places)
 {
-    return places->real_cnt > 0 ? places->real[0] : places->inproc;
+    return places->real_cnt > 0 ? places->advertised : places->inproc;
 }
 
 tq_status_t tq_keypair(char public_key[41], char secret_key[41], tq_error_t *err)
@@ -147,6 +151,23 @@ static void controller_process_died(void *ctx, uint64_t session)
     tqi_controller_session_died(ctl->role, session, tqi_now_ns());
 }
 
+/* A controller itself tells nobody where it is: what can't be guessed need not be known. */
+static tq_status_t controller_advertise(places_t *places, const char *given, tqi_err_t *err)
+{
+    const char *listens = places->real[0];
+    bool is_given = given && *given;
+    tq_status_t rc;
+
+    if (places->real_cnt == 0)
+        return is_given ? tqi_fail(err, TQ_E_CONFIG, "controller.advertise: it listens nowhere")
+                        : TQ_OK;
+    rc = tqi_advertise(listens, given, NULL, "controller.advertise", places->advertised, err);
+    if (rc == TQ_OK || is_given)
+        return rc;
+    snprintf(places->advertised, sizeof places->advertised, "%s", listens);
+    return TQ_OK;
+}
+
 tq_status_t tq_controller_open(const tq_controller_conf_t *conf, tq_controller_t **out,
                                tq_error_t *err)
 {
@@ -174,6 +195,8 @@ tq_status_t tq_controller_open(const tq_controller_conf_t *conf, tq_controller_t
     tq_status_t rc =
         loop_open("tq-controller", conf->name, conf->listen, &zmq, &ctl->loop, &ctl->places, err);
     if (rc == TQ_OK)
+        rc = controller_advertise(&ctl->places, conf->advertise, err);
+    if (rc == TQ_OK)
         rc = tqi_pidfd_watch_new(tqi_env_malloc(), controller_process_died, ctl, &ctl->watch, err);
     if (rc == TQ_OK) {
         role.watch = tqi_pidfd_watch_port(ctl->watch);
@@ -191,8 +214,9 @@ tq_status_t tq_controller_open(const tq_controller_conf_t *conf, tq_controller_t
         return rc;
     }
     for (unsigned i = 0; i < ctl->places.real_cnt; i++)
-        tqi_log_info("controller", "store %016" PRIx64 " listens on %s", ctl->incarnation,
-                     ctl->places.real[i]);
+        tqi_log_info("controller", "store %016" PRIx64 " listens on %s%s%s", ctl->incarnation,
+                     ctl->places.real[i], i ? "" : ", reached at ",
+                     i ? "" : ctl->places.advertised);
     *out = ctl;
     return TQ_OK;
 }
@@ -313,14 +337,32 @@ static tq_status_t wait_registered(tq_unit_t *unit, const char *controller, tqi_
     }
 }
 
-/* A unit tells clients where it listens, so that has to be an address that they can dial. */
-static bool is_wildcard(const char *address)
+/* What clients are told of where the unit listens. Payload has another port of the same host, unless
+ * it was told to listen elsewhere. */
+static tq_status_t unit_advertise(tq_unit_t *unit, const tq_unit_conf_t *conf, tqi_err_t *err)
 {
-    static const char *const hosts[] = {"tcp://0.0.0.0:", "tcp://*:", "tcp://[::]:"};
-    for (unsigned i = 0; address && i < tqi_array_len(hosts); i++)
-        if (strncmp(address, hosts[i], strlen(hosts[i])) == 0)
-            return true;
-    return false;
+    const char *payload = tqi_zmq_payload_unit_address(unit->payload);
+    char host[TQI_ADDRESS_MAX], payload_host[TQI_ADDRESS_MAX], address[TQI_ADDRESS_MAX];
+    tq_status_t rc;
+
+    if (unit->places.real_cnt == 0)
+        return conf->advertise && *conf->advertise
+                   ? tqi_fail(err, TQ_E_CONFIG, "unit.advertise: the unit listens nowhere")
+                   : TQ_OK;
+    rc = tqi_advertise(unit->places.real[0], conf->advertise, conf->controller, "unit.advertise",
+                       unit->places.advertised, err);
+    if (rc != TQ_OK || !tqi_address_host(payload, payload_host))
+        return rc;
+    if (tqi_is_wildcard(payload) ||
+        (tqi_address_host(unit->places.real[0], host) && strcmp(host, payload_host) == 0)) {
+        bool is_tcp = tqi_address_host(unit->places.advertised, host);
+
+        rc = tqi_advertise(payload, is_tcp ? host : NULL, conf->controller, "unit.advertise",
+                           address, err);
+        if (rc == TQ_OK)
+            tqi_zmq_payload_unit_advertise(unit->payload, address);
+    }
+    return rc;
 }
 
 tq_status_t tq_unit_open(const tq_unit_conf_t *conf, tq_unit_t **out, tq_error_t *err)
@@ -332,13 +374,6 @@ tq_status_t tq_unit_open(const tq_unit_conf_t *conf, tq_unit_t **out, tq_error_t
         return tqi_fail(err, TQ_E_CONFIG, "a unit needs the address of its controller");
     if (conf->listen && strchr(conf->listen, ','))
         return tqi_fail(err, TQ_E_CONFIG, "listen '%s': a unit has one address", conf->listen);
-    if (is_wildcard(conf->listen) || is_wildcard(conf->listen_payload))
-        return tqi_fail(
-            err, TQ_E_CONFIG,
-            "a unit can't listen on %s: clients are told where it listens, and can't dial "
-            "that; name an address of this machine, such as tcp://10.0.0.1:* (in a store, "
-            "units listen beside controller.listen)",
-            is_wildcard(conf->listen) ? conf->listen : conf->listen_payload);
     tq_unit_t *unit = calloc(1, sizeof *unit);
     if (!unit)
         return tqi_fail(err, TQ_E_NO_MEMORY, "no memory for a unit");
@@ -356,8 +391,10 @@ tq_status_t tq_unit_open(const tq_unit_conf_t *conf, tq_unit_t **out, tq_error_t
         rc = tqi_zmq_payload_unit_new(env, payload_at, tqi_inproc_arena_handle(unit->arena),
                                       tqi_loop_mailbox(unit->loop), tqi_loop_sink(unit->loop),
                                       &unit->payload, err);
+    if (rc == TQ_OK)
+        rc = unit_advertise(unit, conf, err);
     if (rc == TQ_OK) {
-        const char *addresses[2] = {unit->places.inproc, unit->places.real[0]};
+        const char *addresses[2] = {unit->places.inproc, unit->places.advertised};
         snprintf(name, sizeof name, "%d@%s", (int)getpid(), tqi_machine_host());
         tqi_unit_conf_t role = {
             .unit_incarnation = random_id(),
@@ -473,9 +510,16 @@ tq_status_t tq_store_open(const tq_store_conf_t *conf, tq_store_t **out, tq_erro
     }
     if (rc == TQ_OK)
         rc = tq_controller_open(&controller, &store->controller, err);
+    if (rc == TQ_OK && tqi_is_wildcard(store->controller->places.advertised)) {
+        char address[TQI_ADDRESS_MAX];
+
+        /* Units have to be told to clients: why it could not be guessed. */
+        rc = tqi_advertise(store->controller->places.advertised, NULL, NULL, "controller.advertise",
+                           address, err);
+    }
     uint64_t capacity = conf->capacity_bytes ? conf->capacity_bytes : tqi_machine_memory() / 4;
     for (unsigned i = 0; rc == TQ_OK && i < units_cnt; i++) {
-        char unit_listen[TQI_ADDRESS_MAX + 32];
+        char unit_listen[TQI_ADDRESS_MAX + 32], host[TQI_ADDRESS_MAX];
         tq_unit_conf_t unit = {.controller = store->controller->places.inproc,
                                .capacity_bytes = capacity / units_cnt,
                                .curve_secret_key = controller.curve_secret_key,
@@ -485,10 +529,12 @@ tq_status_t tq_store_open(const tq_store_conf_t *conf, tq_store_t **out, tq_erro
         if (store->folder[0]) {
             snprintf(unit_listen, sizeof unit_listen, "ipc://%s/unit-%u", store->folder, i);
             unit.listen = unit_listen;
-        } else if (beside && strncmp(beside, "tcp://", 6) == 0) {
-            snprintf(unit_listen, sizeof unit_listen, "%.*s:*",
-                     (int)(strrchr(beside, ':') - beside), beside);
+        } else if (beside && tqi_address_host(beside, host)) {
+            snprintf(unit_listen, sizeof unit_listen, "tcp://%s:*", host);
             unit.listen = unit_listen;
+            /* Whoever reaches the controller reaches them by the same host. */
+            if (tqi_address_host(store->controller->places.advertised, host))
+                unit.advertise = host;
         } else if (beside) {
             snprintf(unit_listen, sizeof unit_listen, "%s.unit-%u", beside, i);
             unit.listen = unit_listen;
@@ -503,7 +549,7 @@ tq_status_t tq_store_open(const tq_store_conf_t *conf, tq_store_t **out, tq_erro
     }
     if (store->controller->places.real_cnt > 0)
         snprintf(store->public_address, sizeof store->public_address, "%s#%016" PRIx64,
-                 store->controller->places.real[0], store->controller->incarnation);
+                 store->controller->places.advertised, store->controller->incarnation);
     *out = store;
     return TQ_OK;
 }

@@ -96,6 +96,67 @@ static void find_limit(findings_t *f, const char *what, int resource, rlim_t wan
     find(f, what, limit.rlim_cur == RLIM_INFINITY || limit.rlim_cur >= wanted, text);
 }
 
+static unsigned count(const char *json, const char *what)
+{
+    unsigned cnt = 0;
+    for (const char *at = json; (at = strstr(at, what)); at++)
+        cnt++;
+    return cnt;
+}
+
+static bool is_tcp_loopback(const char *address)
+{
+    return strncmp(address, "tcp://127.", 10) == 0 || strncmp(address, "tcp://[::1]", 11) == 0;
+}
+
+/* Where clients are told to find a unit: its addresses but the one inside its own process. */
+static void find_unit(findings_t *f, const char *store, unsigned id, const char *addresses)
+{
+    char what[32], text[600], one[256];
+    size_t len = 0;
+    bool is_good = true;
+
+    text[0] = 0;
+    for (const char *at = addresses; *at && *at != '"'; at += *at == ',') {
+        size_t one_len = strcspn(at, ",\"");
+        if (strncmp(at, "inproc://", 9) != 0 && one_len < sizeof one && len + one_len < 300) {
+            memcpy(one, at, one_len);
+            one[one_len] = 0;
+            len += (size_t)snprintf(text + len, sizeof text - len, "%s%s", len ? "," : "", one);
+            if (is_tcp_loopback(one) && strncmp(store, "tcp://", 6) == 0 && !is_tcp_loopback(store))
+                is_good = false;
+        }
+        at += one_len;
+    }
+    if (len == 0)
+        snprintf(text, sizeof text, "reached inside its own process only");
+    else if (!is_good)
+        snprintf(text + len, sizeof text - len,
+                 "; not from other machines: set unit.listen, or unit.advertise");
+    snprintf(what, sizeof what, "unit %u", id);
+    find(f, what, is_good, text);
+}
+
+static void find_units(findings_t *f, const char *store, tq_status_t status, const char *json)
+{
+    char text[128];
+    unsigned id = 0;
+    if (status != TQ_OK) {
+        find(f, "units", false, "no answer to stat");
+        return;
+    }
+    unsigned lost = count(json, "\"lost\":true"), mute = count(json, "\"error\":");
+    if (lost)
+        snprintf(text, sizeof text, "%u LOST; see tq stat", lost);
+    else if (mute)
+        snprintf(text, sizeof text, "%u can't be reached from here; see tq stat", mute);
+    else
+        snprintf(text, sizeof text, "all answer");
+    find(f, "units", lost + mute == 0, text);
+    for (const char *at = json; (at = strstr(at, "\"addresses\":\""));)
+        find_unit(f, store, ++id, at += strlen("\"addresses\":\""));
+}
+
 static void find_store(findings_t *f, cli_t *cli)
 {
     tq_error_t err;
@@ -117,15 +178,7 @@ static void find_store(findings_t *f, cli_t *cli)
     rc = tq_stat_submit(cli->client, NULL, cli->timeout_ms, NULL, &op, &err);
     if (rc == TQ_OK) {
         tq_op_wait(op, -1);
-        rc = tq_op_status(op);
-        const char *json = rc == TQ_OK ? tq_op_result(op)->json : "";
-        unsigned lost = 0;
-        for (const char *at = json; (at = strstr(at, "\"lost\":true")); at++)
-            lost++;
-        snprintf(text, sizeof text,
-                 rc == TQ_OK ? (lost ? "%u LOST; see tq stat" : "all answer") : "no answer to stat",
-                 lost);
-        find(f, "units", rc == TQ_OK && lost == 0, text);
+        find_units(f, address, tq_op_status(op), tq_op_result(op)->json);
         tq_op_free(op);
     }
 }

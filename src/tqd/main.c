@@ -220,6 +220,7 @@ static tq_status_t start(const tqi_conf_t *conf, running_t *run, const char **ad
     }
     tq_controller_conf_t controller = {
         .listen = text_or_null(conf, TQI_OPTION_CONTROLLER_LISTEN),
+        .advertise = text_or_null(conf, TQI_OPTION_CONTROLLER_ADVERTISE),
         .sampler = text_or_null(conf, TQI_OPTION_CONTROLLER_SAMPLER),
         .sampler_group = (uint32_t)tqi_conf_number(conf, TQI_OPTION_CONTROLLER_SAMPLER_GROUP),
         .sampler_group_by = text_or_null(conf, TQI_OPTION_CONTROLLER_SAMPLER_GROUP_BY),
@@ -236,6 +237,7 @@ static tq_status_t start(const tqi_conf_t *conf, running_t *run, const char **ad
         tq_unit_conf_t unit = {
             .controller = tqi_conf_text(conf, TQI_OPTION_UNIT_CONTROLLER),
             .listen = text_or_null(conf, TQI_OPTION_UNIT_LISTEN),
+            .advertise = text_or_null(conf, TQI_OPTION_UNIT_ADVERTISE),
             .listen_payload = text_or_null(conf, TQI_OPTION_UNIT_LISTEN_PAYLOAD),
             .capacity_bytes = tqi_conf_number(conf, TQI_OPTION_UNIT_CAPACITY),
             .column_reserve_percent =

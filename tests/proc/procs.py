@@ -30,9 +30,10 @@ def seconds(n):
 
 
 class Daemon:
-    """A tqd that is ready, or a failed test. Options are flags without their dashes."""
+    """A tqd that is ready, or a failed test. Options are flags without their dashes; prefix is
+    what stands in front of the command (networks.py)."""
 
-    def __init__(self, folder, *flags, name="tqd", env=None, **options):
+    def __init__(self, folder, *flags, name="tqd", env=None, prefix=(), **options):
         for option, value in options.items():
             flags += (f"--{option.replace('_', '-')}", str(value))
         if "log_level" not in options:
@@ -41,7 +42,7 @@ class Daemon:
         out, into = os.pipe()
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
-                [TQD, *flags, "--ready-fd", str(into)],
+                [*prefix, TQD, *flags, "--ready-fd", str(into)],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -89,12 +90,12 @@ class Daemon:
         self.process.wait()
 
 
-def tq(*args, address=None, status=0, limit_s=30, env=None, data=False):
+def tq(*args, address=None, status=0, limit_s=30, env=None, data=False, prefix=()):
     """Runs tq, which must end with the status; its output (data: as bytes), or what it complained
     of when the status is not 0."""
     where = ["--address", address] if address else []
     done = subprocess.run(
-        [TQ, *args, *where],
+        [*prefix, TQ, *args, *where],
         stdin=subprocess.DEVNULL,
         capture_output=True,
         env={**ENV, **(env or {})},

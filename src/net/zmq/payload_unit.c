@@ -55,7 +55,8 @@ struct tqi_zmq_payload_unit {
     void *context;
     tqi_poller_t poller;
     tqi_poller_item_t item;
-    char address[TQI_ADDRESS_MAX]; /* "": listens nowhere */
+    char address[TQI_ADDRESS_MAX];    /* "": listens nowhere */
+    char advertised[TQI_ADDRESS_MAX]; /* what clients dial */
     uint64_t direct_arena;
     tqi_map_u64_t sessions;
     tqi_map_str_t by_route; /* routing id -> session */
@@ -360,7 +361,7 @@ static void unit_offer(tqi_payload_unit_t *port, uint64_t id, const char **addre
             session = NULL;
         }
     }
-    *address = session ? self->address : "";
+    *address = session ? self->advertised : "";
     if (session)
         memcpy(token, session->token, TQI_STREAM_TOKEN);
     else
@@ -533,6 +534,18 @@ tq_status_t tqi_zmq_payload_unit_new(const tqi_env_t *env, const char *address,
         tqi_zmq_payload_unit_free(self);
         return rc;
     }
+    tqi_zmq_payload_unit_advertise(self, self->address);
     *out = self;
     return TQ_OK;
+}
+
+const char *tqi_zmq_payload_unit_address(const tqi_zmq_payload_unit_t *self)
+{
+    return self->address;
+}
+
+void tqi_zmq_payload_unit_advertise(tqi_zmq_payload_unit_t *self, const char *address)
+{
+    memcpy(self->advertised, address, strnlen(address, sizeof self->advertised - 1) + 1);
+    self->advertised[sizeof self->advertised - 1] = 0;
 }

@@ -24,6 +24,10 @@ tq_status_t tqi_zmq_payload_unit_new(const tqi_env_t *env, const char *address,
                                      uint64_t direct_arena, tqi_mailbox_t *mailbox,
                                      const tqi_sink_t *sink, tqi_zmq_payload_unit_t **out,
                                      tqi_err_t *err);
+/* Where it listens, with the real port; "" nowhere. */
+const char *tqi_zmq_payload_unit_address(const tqi_zmq_payload_unit_t *unit);
+/* Before the loop starts: clients are told to dial this address instead. */
+void tqi_zmq_payload_unit_advertise(tqi_zmq_payload_unit_t *unit, const char *address);
 tqi_payload_unit_t *tqi_zmq_payload_unit_port(tqi_zmq_payload_unit_t *unit);
 tqi_source_t *tqi_zmq_payload_unit_source(tqi_zmq_payload_unit_t *unit);
 /* After the loop has stopped, before segments are unmapped: ends what is under way and waits until
