@@ -73,6 +73,7 @@ typedef struct tqi_placed {
     bool sync_wipe;
     uint64_t sync_at;
     uint64_t wipes_seen;
+    uint64_t life_seen; /* the unit's incarnation that production speaks of */
 } tqi_placed_t;
 
 typedef struct tqi_partition {

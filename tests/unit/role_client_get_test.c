@@ -27,7 +27,8 @@ static void answer_resolve(rig_t *rig, const uint32_t *units, uint32_t n)
     tqi_msg_Resolve_t msg;
     rig_frame_t frame = rig_expect(rig, TQI_KIND_Resolve, &msg);
     uint8_t ones[16];
-    static const uint32_t name_offsets[] = {0, 1}, schema_offsets[] = {0, 4};
+    static const uint32_t name_offsets[] = {0, 1}, schema_offsets[] = {0, 4}, ids[] = {1, 2};
+    static const uint64_t lives[] = {71, 72};
     tqi_msg_Resolve_R_t reply = {
         .is_known = true,
         .rows = msg.rows,
@@ -35,6 +36,8 @@ static void answer_resolve(rig_t *rig, const uint32_t *units, uint32_t n)
         .produced = {ones, (n + 7) / 8},
         .common = {name_offsets, "x", msg.want_common ? 1 : 0, msg.want_common ? 1 : 0},
         .schemas = {schema_offsets, "\1\14\0\0", 1, 4},
+        .life_units = tqi_u32s(ids, 2),
+        .lives = tqi_u64s(lives, 2),
     };
 
     memset(ones, 0xff, sizeof ones);
@@ -70,6 +73,7 @@ static uint64_t answer_prepare(rig_t *rig, lens_t *lens, uint32_t n, const char 
     uint64_t offset = 128, transfer = msg.transfer;
 
     assert_int_equal(msg.rows.cnt, n);
+    assert_int_equal(msg.life, 70 + rig_unit_of(rig, frame.peer)); /* as RESOLVE said */
     for (uint32_t r = 0; r < n; r++)
         total += lens->lens[r];
     uint64_t piece_bytes = total;

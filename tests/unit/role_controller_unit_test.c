@@ -200,6 +200,35 @@ static void a_unit_in_a_new_life_has_lost_its_cells(void **state)
     world_fini(&w);
 }
 
+/* What is produced is said of one life of the unit, and that life is named. */
+static void what_is_produced_is_said_of_a_life_of_the_unit(void **state)
+{
+    world_t w;
+    caller_t c = {0};
+    store_unit_t u = {0};
+    uint64_t rows[1];
+    tqi_msg_Resolve_R_t resolved;
+    tqi_buf_t frame;
+
+    (void)state;
+    setup(&w, &c, &u);
+    put_rows(&c, "p", 1, strs("a"), rows);
+    for (uint64_t life = 7; life < 9; life++) {
+        if (life == 8)
+            unit_register(&u, &w, 102, life, "inproc://u1");
+        assert_int_equal(call(&c, Resolve, &resolved, &frame, .partition = tqi_str("p"),
+                              .rows = tqi_u64s(rows, 1), .fields = strs("a")),
+                         TQ_OK);
+        assert_int_equal(*(const uint8_t *)resolved.produced.data, life == 7);
+        assert_int_equal(resolved.life_units.cnt, 1);
+        assert_int_equal(tqi_u32s_at(resolved.life_units, 0), u.id);
+        assert_int_equal(resolved.lives.cnt, 1);
+        assert_int_equal(tqi_u64s_at(resolved.lives, 0), life);
+        tqi_buf_fini(&frame);
+    }
+    world_fini(&w);
+}
+
 /* So that it refuses what they still send it; however often it asks. */
 static void a_unit_in_a_new_life_is_told_which_puts_are_older(void **state)
 {
@@ -244,6 +273,92 @@ static void a_unit_that_starts_again_at_an_address_of_before_takes_its_place(voi
     assert_int_equal(again.id, first.id);
     unit_register_at(&other, &w, 103, 9, "host", strs("inproc://u-9", "tcp://10.0.0.1:50"));
     assert_int_not_equal(other.id, first.id);
+    world_fini(&w);
+}
+
+static uint64_t stat_figure(caller_t *c, const char *member)
+{
+    tqi_msg_Stat_R_t stat;
+    tqi_buf_t frame;
+    char json[16384], name[64];
+
+    assert_int_equal(call(c, Stat, &stat, &frame, .unused_ = 0), TQ_OK);
+    snprintf(json, sizeof json, "%.*s", (int)stat.json.len, (const char *)stat.json.data);
+    tqi_buf_fini(&frame);
+    snprintf(name, sizeof name, "\"%s\":", member);
+    const char *at = strstr(json, name);
+    assert_non_null(at);
+    return strtoull(at + strlen(name), NULL, 10);
+}
+
+/* A REGISTER, of the given life and connection, that was under way for long. NULL: no answer. */
+static const tqi_envelope_t *late_register(world_t *w, tqi_peer_t peer, uint64_t incarnation,
+                                           uint32_t epoch)
+{
+    tqi_envelope_t env = {.kind = TQI_KIND_Register, .version = 1, .epoch = epoch};
+    tqi_msg_Register_t msg = {.version_min = 1,
+                              .version_max = 1,
+                              .unit_incarnation = incarnation,
+                              .addresses = strs("inproc://u1"),
+                              .host = tqi_str("host"),
+                              .capacity_bytes = 1 << 30,
+                              .name = tqi_str("inproc://u1")};
+
+    world_drop_all(w);
+    world_feed(w, peer, &env, &msg);
+    world_settle(w);
+    world_frame_t *f = world_find(w, peer, TQI_KIND_Register_R, 0);
+    return f ? &f->env : NULL;
+}
+
+/* Sent before the unit had rows of this store, it says that it is empty. */
+static void a_register_of_an_older_connection_changes_nothing(void **state)
+{
+    world_t w;
+    caller_t c = {0};
+    store_unit_t u = {0};
+    uint64_t rows[2], got[2];
+
+    (void)state;
+    world_init(&w, NULL);
+    assert_non_null(late_register(&w, 101, 7, 2));
+    u = (store_unit_t){&w, 101, 1, 7};
+    caller_hello(&c, &w, 1);
+    put_rows(&c, "p", 2, strs("a"), rows);
+    assert_null(late_register(&w, 100, 7, 1));
+    assert_int_equal(stat_figure(&c, "cells_lost"), 0);
+    uint64_t seq = fetch_send(&c, "p", "t", 2, strs("a"));
+    assert_int_equal(fetch_take(&c, seq, got, 2), 2);
+    pass_alive(&w, &c, &u, 200); /* its orders still go to where it is */
+    assert_int_equal(stat_figure(&c, "confirms_open"), 0);
+    /* On the connection that counts it merely asks again; on a newer one it has begun anew. */
+    assert_non_null(late_register(&w, 101, 7, 2));
+    assert_int_equal(stat_figure(&c, "cells_lost"), 0);
+    assert_non_null(late_register(&w, 102, 7, 3));
+    assert_int_equal(stat_figure(&c, "cells_lost"), 2);
+    world_fini(&w);
+}
+
+/* What a process said before it died arrives when its successor has long been at work. */
+static void a_register_of_a_former_life_is_refused(void **state)
+{
+    world_t w;
+    caller_t c = {0};
+    store_unit_t u = {0};
+    uint64_t rows[2], got[2];
+
+    (void)state;
+    setup(&w, &c, &u);
+    unit_register(&u, &w, 102, 8, "inproc://u1");
+    put_rows(&c, "p", 2, strs("a"), rows);
+    const tqi_envelope_t *answer = late_register(&w, 101, 7, 9);
+    assert_non_null(answer);
+    assert_int_equal(answer->status, TQ_E_DENIED);
+    assert_int_equal(stat_figure(&c, "cells_lost"), 0);
+    uint64_t seq = fetch_send(&c, "p", "t", 2, strs("a"));
+    assert_int_equal(fetch_take(&c, seq, got, 2), 2);
+    pass_alive(&w, &c, &u, 200);
+    assert_int_equal(stat_figure(&c, "confirms_open"), 0);
     world_fini(&w);
 }
 
@@ -478,8 +593,11 @@ int main(void)
         cmocka_unit_test(a_lost_unit_that_is_heard_again_returns_without_registering),
         cmocka_unit_test(a_unit_that_registers_is_told_which_sessions_have_ended),
         cmocka_unit_test(a_unit_in_a_new_life_has_lost_its_cells),
+        cmocka_unit_test(what_is_produced_is_said_of_a_life_of_the_unit),
         cmocka_unit_test(a_unit_in_a_new_life_is_told_which_puts_are_older),
         cmocka_unit_test(a_unit_that_starts_again_at_an_address_of_before_takes_its_place),
+        cmocka_unit_test(a_register_of_an_older_connection_changes_nothing),
+        cmocka_unit_test(a_register_of_a_former_life_is_refused),
         cmocka_unit_test(a_loopback_address_of_another_host_is_another_unit),
         cmocka_unit_test(orders_are_kept_until_they_are_answered),
         cmocka_unit_test(a_cleared_partition_is_gone_at_once_and_its_name_is_free),

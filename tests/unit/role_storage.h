@@ -19,6 +19,7 @@
 
 #define RIG_MS UINT64_C(1000000)
 #define RIG_STORE UINT64_C(0xabcdef)
+#define RIG_UNIT_INCARNATION 99u
 #define RIG_SESSION UINT64_C(77)
 #define RIG_CLIENT UINT64_C(1000) /* the first client's peer */
 #define RIG_SEGMENTS_MAX 256
@@ -581,7 +582,7 @@ static inline void rig_payload_done(rig_t *rig, uint64_t session, uint64_t id, t
 static inline void rig_start(rig_t *rig, uint64_t capacity_bytes)
 {
     static const char *const addresses[] = {"ipc:///tmp/u", "tcp://127.0.0.1:1"};
-    tqi_unit_conf_t conf = {.unit_incarnation = 99,
+    tqi_unit_conf_t conf = {.unit_incarnation = RIG_UNIT_INCARNATION,
                             .controller = "inproc://controller",
                             .addresses = addresses,
                             .addresses_cnt = 2,

@@ -82,6 +82,32 @@ static void a_small_put_is_one_message_and_so_is_its_get(void **state)
     rig_close(&rig);
 }
 
+/* A get that was resolved before the unit was started again speaks of cells that went with the life
+ * before; what another put has staged in their place is not for it to publish. */
+static void what_was_produced_in_a_former_life_publishes_nothing(void **state)
+{
+    rig_t rig;
+    uint64_t row = 100;
+    uint32_t offsets[2] = {0, 1};
+    uint8_t bits = 1;
+    (void)state;
+    rig_open(&rig, CAPACITY);
+    rig_put_t put = rig_fused(5, row, 1, 50);
+    assert_int_equal(rig_put(&rig, &put), TQ_OK);
+    tqi_msg_PrepareGet_t msg = {.transfer = 1,
+                                .rows = tqi_u64s(&row, 1),
+                                .fields = {offsets, "x", 1, 1},
+                                .produced = {&bits, 1},
+                                .inline_max = TQ_INLINE_BYTES_MAX,
+                                .life = RIG_UNIT_INCARNATION - 1};
+    assert_int_equal(rig_call(&rig, TQI_KIND_PrepareGet, &msg), TQ_E_ROW_GONE);
+    assert_int_equal(rig_value(&rig, row), -1);
+    msg.life = RIG_UNIT_INCARNATION;
+    assert_int_equal(rig_call(&rig, TQI_KIND_PrepareGet, &msg), TQ_OK);
+    assert_int_equal(rig_value(&rig, row), 5);
+    rig_close(&rig);
+}
+
 static void a_fused_put_must_be_as_long_as_it_says(void **state)
 {
     rig_t rig;
@@ -848,6 +874,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_small_put_is_one_message_and_so_is_its_get),
+        cmocka_unit_test(what_was_produced_in_a_former_life_publishes_nothing),
         cmocka_unit_test(a_fused_put_must_be_as_long_as_it_says),
         cmocka_unit_test(a_direct_put_goes_where_ready_says),
         cmocka_unit_test(a_direct_get_is_pinned_until_its_release),

@@ -47,9 +47,12 @@ typedef struct get {
     uint32_t flags;
 
     get_phase_t phase;
-    uint32_t rows_cnt;    /* found */
-    uint32_t fields_cnt;  /* to be read; op.fields has them */
-    uint8_t *produced;    /* bitset over rows x fields */
+    uint32_t rows_cnt;   /* found */
+    uint32_t fields_cnt; /* to be read; op.fields has them */
+    uint8_t *produced;   /* bitset over rows x fields */
+    uint32_t lives_cnt;  /* units, and the life of each that these bits speak of */
+    uint32_t *life_units;
+    uint64_t *lives;
     uint32_t waiting_cnt; /* slots in the way of the next phase */
     tq_column_out_t *columns;
     char **bases;         /* one a column: its buffer's memory */
@@ -217,6 +220,28 @@ static tq_status_t find_fields(get_t *get, const tqi_msg_Resolve_R_t *msg, const
     return TQ_OK;
 }
 
+static tq_status_t keep_lives(get_t *get, const tqi_msg_Resolve_R_t *msg)
+{
+    get->lives_cnt = msg->lives.cnt == msg->life_units.cnt ? msg->lives.cnt : 0;
+    get->life_units = tqi_op_mem(&get->op, get->lives_cnt * sizeof *get->life_units);
+    get->lives = tqi_op_mem(&get->op, get->lives_cnt * sizeof *get->lives);
+    if (!get->life_units || !get->lives)
+        return TQ_E_NO_MEMORY;
+    for (uint32_t i = 0; i < get->lives_cnt; i++) {
+        get->life_units[i] = tqi_u32s_at(msg->life_units, i);
+        get->lives[i] = tqi_u64s_at(msg->lives, i);
+    }
+    return TQ_OK;
+}
+
+static uint64_t life_of(const get_t *get, uint32_t unit_id)
+{
+    for (uint32_t i = 0; i < get->lives_cnt; i++)
+        if (get->life_units[i] == unit_id)
+            return get->lives[i];
+    return 0;
+}
+
 /* Rows, keys, fields and bits of what is to be read; units in units. */
 static tq_status_t keep_found(get_t *get, const tqi_msg_Resolve_R_t *msg, const tqi_buf_t *rows,
                               const tqi_buf_t *fields, tqi_buf_t *units)
@@ -236,6 +261,8 @@ static tq_status_t keep_found(get_t *get, const tqi_msg_Resolve_R_t *msg, const 
     if (!get->produced)
         return TQ_E_NO_MEMORY;
     memset(get->produced, 0, bytes);
+    if (keep_lives(get, msg) != TQ_OK)
+        return TQ_E_NO_MEMORY;
     for (uint32_t f = 0; f < get->fields_cnt && rc == TQ_OK; f++) {
         tqi_str_t name = tqi_strs_at(names, field_at[f]);
         rc = tqi_strs_builder_add(&op->fields, name.data, name.len);
@@ -320,6 +347,7 @@ static void describe(get_t *get, tqi_slot_t *slot, uint64_t now_ns)
             .produced = {produced.data, (uint32_t)produced.len},
             .inline_max = TQ_INLINE_BYTES_MAX,
             .mode = slot->link->mode,
+            .life = life_of(get, slot->link->unit_id),
         };
         tqi_slot_set(slot, TQI_SLOT_PREPARING);
         tqi_op_request(op, slot->link, slot, TQI_KIND_PrepareGet, &msg, now_ns);

@@ -187,6 +187,8 @@ typedef struct reply_rows {
     TQI_VEC(uint32_t) units;
     TQI_VEC(uint8_t) has_key;
     TQI_VEC(uint8_t) has_data;
+    TQI_VEC(uint32_t) life_units;
+    TQI_VEC(uint64_t) lives;
     tqi_buf_t produced;
     tqi_strs_builder_t keys;
     tqi_strs_builder_t tags;
@@ -300,6 +302,8 @@ void tqi_ctl_out_fini(reply_rows_t *out);
 /* Appends rows and units for positions (TQI_POS_NONE: TQ_ROW_NONE, 0). E_NO_MEMORY. */
 tq_status_t tqi_ctl_out_rows(reply_rows_t *out, const tqi_partition_t *p, const uint64_t *pos,
                              uint32_t cnt);
+/* The units of the table and the life of each that production speaks of. */
+tq_status_t tqi_ctl_out_lives(reply_rows_t *out, const tqi_partition_t *p);
 tq_status_t tqi_ctl_out_keys(reply_rows_t *out, const tqi_partition_t *p, const uint64_t *pos,
                              uint32_t cnt);
 tq_status_t tqi_ctl_out_tags(reply_rows_t *out, const tqi_partition_t *p, const uint64_t *pos,
@@ -465,8 +469,10 @@ struct unit {
     uint32_t id;
     uint64_t incarnation;
     unit_state_t state;
-    tqi_peer_t peer; /* 0: no connection now */
-    char *addresses; /* comma-separated */
+    tqi_peer_t peer;          /* 0: no connection now */
+    uint32_t epoch;           /* of that connection, within its life */
+    TQI_VEC(uint64_t) former; /* incarnations of the lives before this one */
+    char *addresses;          /* comma-separated */
     uint32_t addresses_len;
     char name[257];
     char host[65];

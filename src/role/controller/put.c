@@ -520,6 +520,9 @@ static tq_status_t resolve_columns(request_t *req)
     if (rc == TQ_OK)
         rc = tqi_ctl_out_produced(out, table, req->pos.at, cnt, 0, req->fields.at,
                                   (uint32_t)req->fields.len);
+    /* A put needs none: the unit knows which puts are older than its life. */
+    if (rc == TQ_OK && !msg->is_put && req->fields.len > 0)
+        rc = tqi_ctl_out_lives(out, table);
     if (rc == TQ_OK && msg->want_tags)
         rc = tqi_ctl_out_tags(out, table, req->pos.at, cnt);
     if (rc == TQ_OK && msg->want_keys)
@@ -547,6 +550,8 @@ static bool resolve_reply(tqi_controller_t *ctl, request_t *req)
     reply.keys = tqi_strs_builder_view(&out->keys);
     reply.has_key = (tqi_u8s_t){out->has_key.at, (uint32_t)out->has_key.len};
     reply.has_data = (tqi_u8s_t){out->has_data.at, (uint32_t)out->has_data.len};
+    reply.life_units = tqi_u32s(out->life_units.at, (uint32_t)out->life_units.len);
+    reply.lives = tqi_u64s(out->lives.at, (uint32_t)out->lives.len);
     return made_reply(ctl, req, &reply, msg->is_put);
 }
 

@@ -12,6 +12,8 @@ void tqi_ctl_out_init(reply_rows_t *out, const tqi_env_t *env)
     tqi_vec_init(&out->units, env);
     tqi_vec_init(&out->has_key, env);
     tqi_vec_init(&out->has_data, env);
+    tqi_vec_init(&out->life_units, env);
+    tqi_vec_init(&out->lives, env);
     tqi_buf_init(&out->produced, env);
     tqi_strs_builder_init(&out->keys, env);
     tqi_strs_builder_init(&out->tags, env);
@@ -25,6 +27,8 @@ void tqi_ctl_out_fini(reply_rows_t *out)
     tqi_vec_fini(&out->units);
     tqi_vec_fini(&out->has_key);
     tqi_vec_fini(&out->has_data);
+    tqi_vec_fini(&out->life_units);
+    tqi_vec_fini(&out->lives);
     tqi_buf_fini(&out->produced);
     tqi_strs_builder_fini(&out->keys);
     tqi_strs_builder_fini(&out->tags);
@@ -45,6 +49,18 @@ tq_status_t tqi_ctl_out_rows(reply_rows_t *out, const tqi_partition_t *p, const 
     tqi_partition_units(p, pos, cnt, out->units.at + out->units.len);
     out->rows.len += cnt;
     out->units.len += cnt;
+    return TQ_OK;
+}
+
+tq_status_t tqi_ctl_out_lives(reply_rows_t *out, const tqi_partition_t *p)
+{
+    if (tqi_vec_reserve(&out->life_units, p->placed.len) != TQ_OK ||
+        tqi_vec_reserve(&out->lives, p->placed.len) != TQ_OK)
+        return TQ_E_NO_MEMORY;
+    for (size_t i = 0; i < p->placed.len; i++) {
+        out->life_units.at[out->life_units.len++] = p->placed.at[i]->unit;
+        out->lives.at[out->lives.len++] = p->placed.at[i]->life_seen;
+    }
     return TQ_OK;
 }
 

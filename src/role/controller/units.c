@@ -102,6 +102,7 @@ bool tqi_ctl_sync_step(tqi_controller_t *ctl, op_t *op, uint32_t *budget)
         }
         placed->is_syncing = false;
         placed->wipes_seen = unit->wipes;
+        placed->life_seen = unit->incarnation;
         tqi_partition_absent_done(placed, is_absent);
     }
     return true;
@@ -114,8 +115,10 @@ tq_status_t tqi_ctl_unit_place(tqi_controller_t *ctl, part_t *part, uint64_t lo,
     tq_status_t rc = tqi_partition_place(&part->table, lo, hi, id);
     tqi_placed_t *placed = tqi_partition_placed(&part->table, id);
 
-    if (is_new && placed)
+    if (is_new && placed) {
         placed->wipes_seen = tqi_ctl_unit_find(ctl, id)->wipes;
+        placed->life_seen = tqi_ctl_unit_find(ctl, id)->incarnation;
+    }
     return rc;
 }
 
@@ -419,13 +422,18 @@ static void free_order(void *ctx, uint64_t seq, void *user)
 }
 
 /* The unit is empty: it has nothing that any order could be about. E_NO_MEMORY. */
-static tq_status_t unit_reborn(tqi_controller_t *ctl, unit_t *unit)
+static tq_status_t unit_reborn(tqi_controller_t *ctl, unit_t *unit, uint64_t incarnation)
 {
     tqi_outbox_t *outbox = tqi_outbox_new(ctl->env);
     tqi_node_t *node;
 
-    if (!outbox)
+    if (!outbox || tqi_vec_reserve(&unit->former, 1) != TQ_OK) {
+        tqi_outbox_free(outbox);
         return TQ_E_NO_MEMORY;
+    }
+    if (unit->incarnation != incarnation)
+        unit->former.at[unit->former.len++] = unit->incarnation;
+    unit->incarnation = incarnation;
     tqi_outbox_each(unit->outbox, detach_order, ctl);
     tqi_outbox_each(unit->outbox, free_order, ctl);
     tqi_outbox_free(unit->outbox);
@@ -571,6 +579,7 @@ void tqi_ctl_unit_free(tqi_controller_t *ctl, unit_t *unit)
     tqi_intervals_fini(&unit->dead);
     tqi_vec_fini(&unit->confirms);
     tqi_vec_fini(&unit->ends);
+    tqi_vec_fini(&unit->former);
     if (unit->addresses)
         tqi_env_free(ctl->env, unit->addresses, (size_t)unit->addresses_len + 1);
     tqi_env_free(ctl->env, unit, sizeof *unit);
@@ -615,6 +624,7 @@ static unit_t *unit_new(tqi_controller_t *ctl)
     tqi_intervals_init(&unit->dead, ctl->env);
     tqi_vec_init(&unit->confirms, ctl->env);
     tqi_vec_init(&unit->ends, ctl->env);
+    tqi_vec_init(&unit->former, ctl->env);
     unit->outbox = tqi_outbox_new(ctl->env);
     if (!unit->outbox || tqi_vec_reserve(&unit->ends, sessions + 1) != TQ_OK ||
         tqi_vec_reserve(&ctl->units, 1) != TQ_OK ||
@@ -675,6 +685,36 @@ static void copy_str(char *out, size_t size, tqi_str_t str)
     out[len] = 0;
 }
 
+/* Frames of a process that has died, or of a connection that was replaced, still arrive: they must
+ * not undo what came after them. */
+static tq_status_t judge_life(tqi_controller_t *ctl, const tqi_msg_Register_t *msg, tqi_err_t *err)
+{
+    for (size_t i = 0; i < ctl->units.len; i++) {
+        const unit_t *unit = ctl->units.at[i];
+
+        for (size_t k = 0; k < unit->former.len; k++)
+            if (unit->former.at[k] == msg->unit_incarnation)
+                return tqi_fail(err, TQ_E_DENIED,
+                                "this life of storage unit %u is over: another one has taken its "
+                                "place. Start it again",
+                                unit->id);
+    }
+    return TQ_OK;
+}
+
+static bool is_late(tqi_controller_t *ctl, tqi_peer_t peer, const tqi_envelope_t *env,
+                    const tqi_msg_Register_t *msg)
+{
+    for (size_t i = 0; i < ctl->units.len; i++) {
+        const unit_t *unit = ctl->units.at[i];
+
+        if (unit->incarnation == msg->unit_incarnation && unit->peer != peer &&
+            env->epoch < unit->epoch)
+            return true;
+    }
+    return false;
+}
+
 static tq_status_t register_judge(tqi_controller_t *ctl, const tqi_msg_Register_t *msg,
                                   tqi_err_t *err)
 {
@@ -693,11 +733,11 @@ static tq_status_t register_judge(tqi_controller_t *ctl, const tqi_msg_Register_
                         (unsigned long long)ctl->incarnation);
     if (ctl->is_draining)
         return tqi_fail(err, TQ_E_CLOSING, "the store is shutting down");
-    return TQ_OK;
+    return judge_life(ctl, msg, err);
 }
 
 /* Joins, comes back, or is born again. */
-static tq_status_t register_apply(tqi_controller_t *ctl, tqi_peer_t peer,
+static tq_status_t register_apply(tqi_controller_t *ctl, tqi_peer_t peer, uint32_t epoch,
                                   const tqi_msg_Register_t *msg, unit_t **out, tqi_err_t *err)
 {
     uint32_t addresses_len;
@@ -712,7 +752,7 @@ static tq_status_t register_apply(tqi_controller_t *ctl, tqi_peer_t peer,
     } else if (rc == TQ_OK && (unit->incarnation != msg->unit_incarnation ||
                                /* It says that it is empty, and is not merely asking again. */
                                (msg->store_incarnation == 0 && unit->peer != peer))) {
-        rc = unit_reborn(ctl, unit);
+        rc = unit_reborn(ctl, unit, msg->unit_incarnation);
     } else if (rc == TQ_OK) {
         unit_step(unit, UNIT_EVENT_SAME_LIFE);
     }
@@ -727,6 +767,7 @@ static tq_status_t register_apply(tqi_controller_t *ctl, tqi_peer_t peer,
     unit->addresses_len = addresses_len;
     unit->incarnation = msg->unit_incarnation;
     unit->peer = peer;
+    unit->epoch = epoch;
     unit->heard_ns = ctl->now_ns;
     unit->capacity_bytes = msg->capacity_bytes;
     unit->free_bytes = msg->free_bytes;
@@ -797,8 +838,12 @@ void tqi_ctl_register_handle(tqi_controller_t *ctl, tqi_peer_t peer, const tqi_e
         tqi_ctl_reply_error(ctl, peer, env, &err);
         return;
     }
+    if (is_late(ctl, peer, env, &msg)) {
+        ctl->cnt_late++;
+        return;
+    }
     if (register_judge(ctl, &msg, &err) != TQ_OK ||
-        register_apply(ctl, peer, &msg, &unit, &err) != TQ_OK) {
+        register_apply(ctl, peer, env->epoch, &msg, &unit, &err) != TQ_OK) {
         tqi_ctl_reply_error(ctl, peer, env, &err);
         return;
     }

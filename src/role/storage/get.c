@@ -129,9 +129,16 @@ void get_on_prepare(tqi_unit_t *unit, session_t *session, request_t *request,
     tqi_view_t *view = &unit->view;
     tqi_blame_t blame = {0};
     tqi_err_t err = {0};
-    tq_status_t rc =
-        tqi_objects_read(unit->objs, msg->rows, msg->fields, msg->produced, view, &blame, &err);
+    tq_status_t rc = TQ_OK;
 
+    /* Another put may have staged something there since, which `produced` must not publish. */
+    if (msg->life != 0 && msg->life != unit->conf.unit_incarnation)
+        rc = tqi_fail(&err, TQ_E_ROW_GONE,
+                      "storage unit %u was started again since, and what it held is gone",
+                      unit->unit_id);
+    if (rc == TQ_OK)
+        rc =
+            tqi_objects_read(unit->objs, msg->rows, msg->fields, msg->produced, view, &blame, &err);
     unit->is_dirty = true; /* its marks may have published what a PREPARE waits for */
     if (rc == TQ_OK)
         rc = add_columns(unit, view, &err);

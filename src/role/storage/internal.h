@@ -118,6 +118,7 @@ struct tqi_unit {
 
     /* link.c */
     tqi_peer_t controller;      /* 0: not connected */
+    uint32_t epoch;             /* of the connections so far, the newest's */
     bool is_registered;         /* REGISTER was answered, and nothing since has undone it */
     bool is_emptying;           /* another store's: nothing of the old one may remain */
     uint64_t store_incarnation; /* whose rows are here; 0: none were ever */

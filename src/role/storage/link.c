@@ -26,6 +26,7 @@ static void send_register(tqi_unit_t *unit)
         .version = TQI_VERSION_MAX,
         .kind = TQI_KIND_Register,
         .incarnation = unit->store_incarnation,
+        .epoch = unit->epoch,
         .budget_ms = UINT32_MAX,
         .sender = unit->unit_id,
     };
@@ -64,6 +65,7 @@ tq_status_t link_open(tqi_unit_t *unit, uint64_t now_ns, tqi_err_t *err)
     unit->register_ns = now_ns + REGISTER_EVERY_NS;
     if (unit->controller == 0) {
         unit->connected_ns = now_ns;
+        unit->epoch++;
         rc = unit->ctrl->connect(unit->ctrl, unit->conf.controller, &unit->controller, err);
     }
     if (rc == TQ_OK && !unit->is_emptying)
