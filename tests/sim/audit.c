@@ -3,6 +3,7 @@
  * The end of a run. Everything is healed and everybody is alive; then
  *
  *   INV-28  within 60 s all that was begun is finished, and new work succeeds
+ *   INV-31  fetches that wait are served by what they wait for; what a lost unit has is not granted
  *   INV-23  what was put and not cleared is there, byte for byte
  *   INV-20  each task is given each ready row that it had not, and then no more
  *   INV-29  once all is cleared, every gauge is at zero, and no memory is left
@@ -13,6 +14,8 @@
 #include <string.h>
 
 #include "base/assert.h"
+#include "base/size.h"
+#include "role/controller/internal.h"
 #include "world.h"
 
 #define SETTLE_NS (60 * TQI_SIM_S)
@@ -40,6 +43,9 @@ typedef struct outcome {
     bool is_over;
     tq_status_t status;
     uint32_t rows_cnt;
+    uint64_t took_ns;
+    uint32_t unit; /* whose rows are counted */
+    uint32_t rows_of_unit;
     listing_t *listing;
     char text[TQ_ERROR_TEXT_MAX];
 } outcome_t;
@@ -51,7 +57,10 @@ static void on_result(work_t *work, const tq_result_t *result)
 
     outcome->is_over = true;
     outcome->status = work->status;
+    outcome->took_ns = work->done_ns - work->submit_ns;
     outcome->rows_cnt = result->rows_cnt;
+    for (uint32_t r = 0; outcome->unit && work->status == TQ_OK && r < result->rows_cnt; r++)
+        outcome->rows_of_unit += result->units[r] == outcome->unit;
     snprintf(outcome->text, sizeof outcome->text, "%s", tqi_op_error(work->op));
     if (!listing || work->status != TQ_OK)
         return;
@@ -72,13 +81,18 @@ static void on_result(work_t *work, const tq_result_t *result)
     }
 }
 
+static void watch(work_t *work, outcome_t *outcome)
+{
+    tqi_assert(work);
+    work->on_result = on_result;
+    work->ctx = outcome;
+}
+
 static outcome_t do_one(world_t *w, work_t *work, const char *what, listing_t *listing)
 {
     outcome_t outcome = {.listing = listing};
 
-    tqi_assert(work);
-    work->on_result = on_result;
-    work->ctx = &outcome;
+    watch(work, &outcome);
     finish(w, what);
     tqi_assert(outcome.is_over);
     return outcome;
@@ -195,6 +209,13 @@ static uint64_t sum_of(const char *json, const char *member)
     return sum;
 }
 
+/* What is under way somewhere. */
+static const char *const unit_pending[] = {"zombie_bytes", "cells_staged",     "cells_claimed",
+                                           "rows_pinned",  "puts_unconfirmed", NULL};
+static const char *const controller_pending[] = {
+    "partitions_dying", "rows_clearing", "rows_unlisted",      "puts_pending", "waiters", "queued",
+    "orders_open",      "confirms_open", "grants_provisional", "requests",     NULL};
+/* And what is stored. */
 static const char *const unit_gauges[] = {"used_bytes",   "zombie_bytes",     "cells_published",
                                           "cells_staged", "cells_claimed",    "rows_pinned",
                                           "runs",         "puts_unconfirmed", NULL};
@@ -206,9 +227,11 @@ static const char *const controller_gauges[] = {"partitions_cnt", "partitions_dy
                                                 "requests",       NULL};
 
 /* The first gauge that is not at zero, or NULL. */
-static const char *gauge_left(proc_t *proc, uint64_t *value)
+static const char *gauge_left(proc_t *proc, bool is_pending, uint64_t *value)
 {
-    const char *const *names = proc->kind == PROC_CONTROLLER ? controller_gauges : unit_gauges;
+    const char *const *names = proc->kind == PROC_CONTROLLER
+                                   ? (is_pending ? controller_pending : controller_gauges)
+                                   : (is_pending ? unit_pending : unit_gauges);
     const char *left = NULL;
     char *json = figures(proc);
 
@@ -219,34 +242,143 @@ static const char *gauge_left(proc_t *proc, uint64_t *value)
     return left;
 }
 
-static bool gauges_are_zero(world_t *w)
+static bool are_zero(world_t *w, bool is_pending)
 {
     uint64_t value;
 
     for (uint32_t i = 0; i < w->procs_cnt; i++)
-        if (w->procs[i].kind != PROC_CLIENT && gauge_left(&w->procs[i], &value))
+        if (w->procs[i].kind != PROC_CLIENT && gauge_left(&w->procs[i], is_pending, &value))
             return false;
     return true;
 }
 
-static void audit_gauges(world_t *w)
+static bool nothing_is_pending(world_t *w)
+{
+    return are_zero(w, true);
+}
+
+static bool gauges_are_zero(world_t *w)
+{
+    return are_zero(w, false);
+}
+
+/* Nobody waits for anything: then nothing is pending, and once all is cleared nothing is there. */
+static void audit_gauges(world_t *w, bool is_pending)
 {
     uint64_t value = 0;
 
-    if (world_until(w, tqi_sim_now(w->sim) + SETTLE_NS, gauges_are_zero))
+    if (world_until(w, tqi_sim_now(w->sim) + SETTLE_NS,
+                    is_pending ? nothing_is_pending : gauges_are_zero))
         return;
     for (uint32_t i = 0; i < w->procs_cnt; i++) {
         const char *left =
-            w->procs[i].kind == PROC_CLIENT ? NULL : gauge_left(&w->procs[i], &value);
+            w->procs[i].kind == PROC_CLIENT ? NULL : gauge_left(&w->procs[i], is_pending, &value);
         if (left) {
             char *json = figures(&w->procs[i]);
             fprintf(stderr, "%s\n", json);
             free(json);
-            world_fail(w, "INV-29", "%s of %s is %" PRIu64 " after all was cleared", left,
-                       w->procs[i].name, value);
+            world_fail(w, is_pending ? "INV-28" : "INV-29", "%s of %s is %" PRIu64 " after all %s",
+                       left, w->procs[i].name, value, is_pending ? "was over" : "was cleared");
         }
     }
 }
+
+/* ---- waiting ----------------------------------------------------------------------------------- */
+
+/* What the task is granted of the partition; of a unit's rows none, while it is lost. */
+static void drain(world_t *w, proc_t *auditor, uint32_t part, uint32_t task, uint32_t lost)
+{
+    for (uint32_t f = 0; f < FIELDS; f++)
+        for (;;) {
+            work_t *work = work_poll(auditor, part, task, 1u << f, w->sampler_group);
+            outcome_t outcome = {.unit = lost};
+            watch(work, &outcome);
+            finish(w, "a polling fetch");
+            if (outcome.status != TQ_OK)
+                world_fail(w, "INV-28", "a polling fetch fails: %s", outcome.text);
+            if (outcome.rows_of_unit > 0)
+                world_fail(w, "INV-31", "task %s is granted rows of unit %u, which is lost",
+                           task_names[task], lost);
+            if (outcome.rows_cnt == 0)
+                break;
+        }
+}
+
+/* Fetches wait, a put comes, and those that its rows suffice for are served. False: the put took so
+ * long that they may have given up before it. */
+static bool try_wake(world_t *w, proc_t *auditor)
+{
+    outcome_t outcomes[FIELDS] = {{0}}, stored = {0};
+    uint32_t served = 0, due;
+    work_t *put;
+
+    drain(w, auditor, 0, 0, 0);
+    for (uint32_t f = 0; f < FIELDS; f++)
+        watch(work_wait(auditor, 0, 0, 1u << f, w->sampler_group), &outcomes[f]);
+    world_until(w, tqi_sim_now(w->sim) + 200 * TQI_SIM_MS, NULL);
+    put = work_put_new(auditor, 0);
+    watch(put, &stored);
+    /* A row goes to a task once, whatever the field that it was fetched by. */
+    due = (uint32_t)tqi_u64_min(FIELDS, put->put->rows_cnt / w->sampler_group);
+    finish(w, "a fetch that waits");
+    if (stored.status != TQ_OK || stored.took_ns > TQI_SIM_S)
+        return false;
+    for (uint32_t f = 0; f < FIELDS; f++) {
+        served += outcomes[f].status == TQ_OK;
+        if (outcomes[f].status != TQ_OK && outcomes[f].status != TQ_E_NOT_READY)
+            world_fail(w, "INV-31", "a fetch that waits ends with %s: %s",
+                       tq_status_name(outcomes[f].status), outcomes[f].text);
+    }
+    if (served != due)
+        world_fail(w, "INV-31", "%u fetches that wait are served by a put of rows for %u", served,
+                   due);
+    return true;
+}
+
+/* Twice: the first put makes the fields, which is a reason to look at those who wait by itself. */
+static void audit_wake(world_t *w, proc_t *auditor)
+{
+    uint32_t done = 0;
+
+    /* A connection to each unit may turn out to be broken, once. */
+    for (uint32_t tries = 0; done < 2; tries++) {
+        if (tries == 2 + w->units_cnt)
+            world_fail(w, "INV-28", "puts are slow or fail after everything has healed");
+        done += try_wake(w, auditor);
+    }
+    must(w, work_clear_all(auditor, 0), "a clear of everything", NULL);
+}
+
+static uint32_t unit_id_of(world_t *w, const proc_t *proc)
+{
+    const tqi_controller_t *ctl = w->controller->controller;
+
+    for (size_t i = 0; i < ctl->units.len; i++)
+        if (strcmp(ctl->units.at[i]->name, proc->name) == 0)
+            return ctl->units.at[i]->id;
+    world_fail(w, "INV-28", "the controller does not know %s", proc->name);
+}
+
+/* A unit is silent until it counts as lost, and comes back with all that it had. */
+static void audit_loss(world_t *w, proc_t *auditor, uint32_t part, const listing_t *listing)
+{
+    proc_t *unit = w->units[w->seed % w->units_cnt];
+    uint32_t task = 0;
+
+    must(w, work_reset(auditor, part), "a reset", NULL);
+    proc_pause(unit);
+    world_until(w, tqi_sim_now(w->sim) + 12 * TQI_SIM_S, NULL);
+    drain(w, auditor, part, task, unit_id_of(w, unit));
+    proc_resume(unit);
+    world_until(w, tqi_sim_now(w->sim) + 5 * TQI_SIM_S, NULL);
+    drain(w, auditor, part, task, 0);
+    for (uint32_t r = 0; w->sampler_group == 1 && r < listing->rows_cnt; r++)
+        if (listing->masks[r] && !grants_has(w->grants, task, listing->rows[r]))
+            world_fail(w, "INV-20", "row %" PRIu64 " of %s is not granted after its unit was lost",
+                       listing->rows[r], partition_names[part]);
+}
+
+/* ---- sessions ---------------------------------------------------------------------------------- */
 
 static bool are_closed(world_t *w)
 {
@@ -295,12 +427,15 @@ void audit(world_t *w)
     /* Units that came back are known again, and lost ones found. */
     world_until(w, tqi_sim_now(w->sim) + 15 * TQI_SIM_S, NULL);
     greet(w, auditor);
+    audit_gauges(w, true);
     for (uint32_t part = 0; part < PARTITIONS; part++) {
         audit_rows(w, auditor, part, &listing);
         audit_tasks(w, auditor, part, &listing);
+        if (part == 0 && w->seed % 3 == 0)
+            audit_loss(w, auditor, part, &listing);
         must(w, work_clear_all(auditor, part), "a clear of everything", NULL);
     }
-    audit_gauges(w);
+    audit_gauges(w, false);
     check_all(w);
     for (uint32_t part = 0; part < PARTITIONS; part++) {
         must(w, work_list(auditor, part), "a list", &listing);
@@ -308,6 +443,7 @@ void audit(world_t *w)
             world_fail(w, "INV-24", "%u rows are left in %s after it was cleared", listing.rows_cnt,
                        partition_names[part]);
     }
+    audit_wake(w, auditor);
     audit_sessions(w);
     check_all(w);
 }

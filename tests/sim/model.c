@@ -392,6 +392,17 @@ bool model_must_exist(model_t *m, uint32_t part, tq_row_t row, uint32_t key, uin
     return false;
 }
 
+bool model_has_clear(model_t *m, uint32_t part, uint64_t rs, uint64_t re)
+{
+    for (size_t i = 0; i < m->clears.len; i++) {
+        const clear_record_t *clear = m->clears.at[i];
+        uint64_t end_ns = clear->is_ok ? clear->done_ns : UINT64_MAX;
+        if (clear->part == part && clear->submit_ns <= re && end_ns >= rs)
+            return true;
+    }
+    return false;
+}
+
 tq_row_t model_some_row(model_t *m, uint32_t part)
 {
     tq_row_t row = TQ_ROW_NONE;

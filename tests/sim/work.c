@@ -240,6 +240,10 @@ static void judge_put(work_t *work, const tq_result_t *result)
         put->outcome = tq_status_class(work->status) == TQ_CLASS_UNKNOWN || work->proc->is_dying
                            ? PUT_UNKNOWN
                            : PUT_FAILED;
+        if (work->status == TQ_E_ROW_GONE && put->ident != IDENT_ROW &&
+            !model_has_clear(w->model, put->part, put->submit_ns, put->done_ns))
+            world_fail(w, "INV-31", "put %" PRIu64 " is told that its rows are gone: %s",
+                       put->serial, tqi_op_error(work->op));
         return;
     }
     put->outcome = PUT_OK;
@@ -532,7 +536,11 @@ static work_t *work_put(proc_t *proc, actor_t *actor, uint32_t part, put_ident_t
     work->part = put->part = part;
     put->ident = ident;
     put->fields_mask = some_mask(w);
-    put->size_class = (uint32_t)world_between(w, 0, world_chance(w, 0.3) ? 5 : 3);
+    if (!actor) { /* the audit's: all that it says can be foretold */
+        put->fields_mask = (1u << FIELDS) - 1;
+        rows_cnt = w->sampler_group * (uint32_t)world_between(w, 1, ROWS_MAX / w->sampler_group);
+    }
+    put->size_class = actor ? (uint32_t)world_between(w, 0, world_chance(w, 0.3) ? 5 : 3) : 0;
     put->is_uniform = world_chance(w, 0.3);
     if (ident == IDENT_KEY)
         rows_cnt = some_keys(w, put->keys, ROWS_MAX);
@@ -864,7 +872,8 @@ work_t *work_get_rows(proc_t *proc, uint32_t part, const tq_row_t *rows, uint32_
     return get(work, 0);
 }
 
-work_t *work_poll(proc_t *proc, uint32_t part, uint32_t task, uint32_t fields_mask, uint32_t n)
+static work_t *fetch_of(proc_t *proc, uint32_t part, uint32_t task, uint32_t fields_mask,
+                        uint32_t n, bool is_polling)
 {
     work_t *work = work_new(proc, NULL, WORK_FETCH);
 
@@ -872,7 +881,28 @@ work_t *work_poll(proc_t *proc, uint32_t part, uint32_t task, uint32_t fields_ma
     work->task = task;
     work->fields_mask = fields_mask;
     work->rows_cnt = n;
-    return fetch(work, true);
+    return fetch(work, is_polling);
+}
+
+work_t *work_poll(proc_t *proc, uint32_t part, uint32_t task, uint32_t fields_mask, uint32_t n)
+{
+    return fetch_of(proc, part, task, fields_mask, n, true);
+}
+
+work_t *work_wait(proc_t *proc, uint32_t part, uint32_t task, uint32_t fields_mask, uint32_t n)
+{
+    return fetch_of(proc, part, task, fields_mask, n, false);
+}
+
+work_t *work_reset(proc_t *proc, uint32_t part)
+{
+    work_t *work = work_new(proc, NULL, WORK_RESET);
+    tq_reset_args_t args = {.partition = partition_names[part]};
+    tqi_err_t err;
+
+    work->part = part;
+    tq_status_t rc = tqi_op_reset(&proc->memory.env, &args, &work->op, &err);
+    return submit(work, rc, &err);
 }
 
 work_t *work_clear_all(proc_t *proc, uint32_t part)
@@ -880,7 +910,7 @@ work_t *work_clear_all(proc_t *proc, uint32_t part)
     return work_clear(proc, NULL, part, true);
 }
 
-work_t *work_put_keys(proc_t *proc, uint32_t part)
+work_t *work_put_new(proc_t *proc, uint32_t part)
 {
-    return work_put(proc, NULL, part, IDENT_KEY);
+    return work_put(proc, NULL, part, IDENT_NEW);
 }

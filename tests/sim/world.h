@@ -236,8 +236,11 @@ work_t *work_list(proc_t *proc, uint32_t part);
 work_t *work_get_rows(proc_t *proc, uint32_t part, const tq_row_t *rows, uint32_t rows_cnt,
                       uint32_t fields_mask);
 work_t *work_poll(proc_t *proc, uint32_t part, uint32_t task, uint32_t fields_mask, uint32_t n);
+work_t *work_wait(proc_t *proc, uint32_t part, uint32_t task, uint32_t fields_mask, uint32_t n);
+work_t *work_reset(proc_t *proc, uint32_t part); /* all tasks */
 work_t *work_clear_all(proc_t *proc, uint32_t part);
-work_t *work_put_keys(proc_t *proc, uint32_t part);
+/* Of all fields, in whole groups of rows. */
+work_t *work_put_new(proc_t *proc, uint32_t part);
 bool work_is_idle(const world_t *w);
 
 /* ---- what may be read -------------------------------------------------------------------------- */
@@ -293,6 +296,8 @@ bool model_must_exist(model_t *m, uint32_t part, tq_row_t row, uint32_t key, uin
                       uint64_t rs, uint64_t re);
 /* Whether a clear that was over before rs had this row. */
 bool model_is_cleared(model_t *m, uint32_t part, tq_row_t row, uint64_t rs, uint64_t incarnation);
+/* Whether any clear in the partition was at work between rs and re. */
+bool model_has_clear(model_t *m, uint32_t part, uint64_t rs, uint64_t re);
 /* Some row of the partition that a put made, or TQ_ROW_NONE. */
 tq_row_t model_some_row(model_t *m, uint32_t part);
 /* The controller was born again: rows are numbered anew. */
