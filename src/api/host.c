@@ -244,6 +244,13 @@ static void controller_ask_idle(void *ctx, uint64_t now_ns)
     ctl->is_idle = tqi_controller_is_idle(ctl->role);
 }
 
+static void controller_say_closing(void *ctx, uint64_t now_ns)
+{
+    tq_controller_t *ctl = ctx;
+    (void)now_ns;
+    tqi_controller_say_closing(ctl->role);
+}
+
 void tq_controller_close(tq_controller_t *ctl)
 {
     if (!ctl)
@@ -256,6 +263,7 @@ void tq_controller_close(tq_controller_t *ctl)
             nap();
             tqi_loop_call(ctl->loop, controller_ask_idle, ctl);
         }
+        tqi_loop_call(ctl->loop, controller_say_closing, ctl);
     }
     if (ctl->loop)
         tqi_loop_stop(ctl->loop);
@@ -432,6 +440,13 @@ const char *tq_unit_address(const tq_unit_t *unit)
     return first_place(&unit->places);
 }
 
+static void unit_say_closing(void *ctx, uint64_t now_ns)
+{
+    tq_unit_t *unit = ctx;
+    (void)now_ns;
+    tqi_unit_say_closing(unit->role);
+}
+
 void tq_unit_close(tq_unit_t *unit)
 {
     if (!unit)
@@ -444,6 +459,7 @@ void tq_unit_close(tq_unit_t *unit)
             nap();
             tqi_loop_call(unit->loop, unit_look, unit);
         }
+        tqi_loop_call(unit->loop, unit_say_closing, unit);
     }
     if (unit->loop)
         tqi_loop_stop(unit->loop);

@@ -149,7 +149,7 @@ def test_a_signal_under_load_ends_it_with_success_and_clients_with_a_reason(daem
     ended = time.monotonic() - began
     for client in (*started, waiting):
         client.process.stdin.flush()
-        client.process.wait(seconds(13))  # the controller is given 5 s, and then a unit
+        client.process.wait(seconds(1.5))  # told by the store, they need no silence to notice
         said = client.process.stdout.read().strip()
         assert client.process.returncode == 1, said
         assert said.split(":")[0] in GOING, said

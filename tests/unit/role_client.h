@@ -366,6 +366,22 @@ static inline void rig_answer(rig_t *rig, rig_frame_t *frame, tq_status_t status
     rig_free(frame);
 }
 
+/* The last word of a peer. */
+static inline void rig_say_closing(rig_t *rig, tqi_peer_t peer)
+{
+    tqi_envelope_t env = {.kind = TQI_KIND_Closing,
+                          .version = 1,
+                          .incarnation = rig->incarnation,
+                          .session = rig->session,
+                          .sender = rig_unit_of(rig, peer)};
+    tqi_buf_t buf;
+
+    tqi_buf_init(&buf, &rig->env.env);
+    assert_int_equal(tqi_msg_encode(&buf, &env, NULL, &(tqi_msg_Closing_t){0}, NULL), TQ_OK);
+    rig_deliver(rig, peer, &buf);
+    tqi_buf_fini(&buf);
+}
+
 /* A store of two units, 1 and 2, greets. */
 static inline void rig_greet(rig_t *rig)
 {

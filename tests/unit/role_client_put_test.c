@@ -449,6 +449,68 @@ static void an_abort_that_finds_no_memory_is_asked_again_until_it_is_done(void *
     rig_fini(&rig);
 }
 
+/* Two units, one of which goes: neither the call nor its ABORT waits for it. */
+static void the_last_word_of_a_unit_ends_a_put_at_once(void **state)
+{
+    rig_t rig;
+    put_case_t c;
+    tqi_msg_PreparePut_t prepare;
+    tqi_msg_Publish_t publish;
+
+    (void)state;
+    rig_init(&rig);
+    rig_greet(&rig);
+    rig_submit(&rig, put_op(&rig, &c, 4, 2));
+    answer_resolve(&rig, 4, 2, 0);
+    rig_greet_unit(&rig);
+    rig_greet_unit(&rig);
+    rig_frame_t first = expect_prepare(&rig, &prepare, 2);
+    rig_frame_t second = expect_prepare(&rig, &prepare, 2);
+    tqi_peer_t goes = first.peer;
+    rig_say_closing(&rig, goes);
+    answer_abort(&rig);
+    rig_frame_t frame = rig_expect(&rig, TQI_KIND_Publish, &publish);
+    assert_true(publish.is_abort);
+    rig_answer(&rig, &frame, TQ_OK, &(tqi_msg_Publish_R_t){0});
+    tqi_op_t *op = rig_done(&rig);
+    assert_int_equal(tqi_op_status(op), TQ_E_CLOSING);
+    assert_non_null(strstr(tqi_op_error(op), "storage unit 1"));
+    tqi_op_free(op);
+    rig_free(&first);
+    rig_free(&second);
+    case_fini(&c);
+    rig_fini(&rig);
+}
+
+/* The put has failed, and waits for the ABORT at a unit that goes. */
+static void the_last_word_of_a_unit_ends_the_wait_for_its_abort(void **state)
+{
+    rig_t rig;
+    put_case_t c;
+    tqi_msg_PreparePut_t prepare;
+    tqi_msg_Abort_t abort;
+    tqi_msg_Publish_t publish;
+
+    (void)state;
+    rig_init(&rig);
+    rig_greet(&rig);
+    rig_submit(&rig, put_op(&rig, &c, 2, 2));
+    answer_resolve(&rig, 2, 2, 0);
+    rig_greet_unit(&rig);
+    rig_frame_t frame = expect_prepare(&rig, &prepare, 2);
+    tqi_peer_t goes = frame.peer;
+    rig_answer(&rig, &frame, TQ_E_CLOSING, NULL);
+    frame = rig_expect(&rig, TQI_KIND_Abort, &abort);
+    rig_free(&frame);
+    frame = rig_expect(&rig, TQI_KIND_Publish, &publish);
+    rig_answer(&rig, &frame, TQ_OK, &(tqi_msg_Publish_R_t){0});
+    assert_int_equal(rig.done_cnt, 0);
+    rig_say_closing(&rig, goes);
+    rig_done_with(&rig, TQ_E_CLOSING);
+    case_fini(&c);
+    rig_fini(&rig);
+}
+
 static void a_failing_unit_aborts_the_put_everywhere(void **state)
 {
     rig_t rig;
@@ -914,6 +976,8 @@ int main(void)
         cmocka_unit_test(a_full_unit_makes_the_put_cancel_all_and_take_it_in_order),
         cmocka_unit_test(a_full_unit_after_a_commit_begins_the_put_again),
         cmocka_unit_test(a_store_that_stays_full_fails_the_put_and_undoes_it),
+        cmocka_unit_test(the_last_word_of_a_unit_ends_a_put_at_once),
+        cmocka_unit_test(the_last_word_of_a_unit_ends_the_wait_for_its_abort),
         cmocka_unit_test(a_failing_unit_aborts_the_put_everywhere),
         cmocka_unit_test(an_abort_that_finds_no_memory_is_asked_again_until_it_is_done),
         cmocka_unit_test(a_cancel_before_publish_wins_and_waits_for_the_payload_port),

@@ -422,6 +422,95 @@ static void a_wanted_store_that_is_gone_is_gone_for_ever(void **state)
     rig_fini(&rig);
 }
 
+static void the_last_word_of_a_controller_ends_calls_at_once(void **state)
+{
+    rig_t rig;
+    tqi_msg_Clear_t clear;
+    tqi_msg_Hello_t hello;
+
+    (void)state;
+    rig_init(&rig);
+    rig_greet(&rig);
+    rig_submit(&rig, clear_op(&rig));
+    rig_frame_t asked = rig_expect(&rig, TQI_KIND_Clear, &clear);
+    rig_say_closing(&rig, asked.peer);
+    assert_int_equal(rig.downs, 1);
+    rig_done_with(&rig, TQ_E_CLOSING);
+    rig_free(&asked);
+    /* The address may get another store: that is looked for, and joined. */
+    rig_frame_t frame = rig_expect(&rig, TQI_KIND_Hello, &hello);
+    rig.incarnation = 5;
+    rig.session = 78;
+    rig_answer(&rig, &frame, TQ_OK, &(tqi_msg_Hello_R_t){.version = 1, .ping_ms = 1000});
+    rig_submit(&rig, clear_op(&rig));
+    rig_done_with(&rig, TQ_E_STALE_STORE);
+    frame = rig_expect(&rig, TQI_KIND_Hello, &hello);
+    rig_answer(&rig, &frame, TQ_OK, &(tqi_msg_Hello_R_t){.version = 1, .ping_ms = 1000});
+    rig_submit(&rig, clear_op(&rig));
+    answer_clear(&rig, 1);
+    rig_done_with(&rig, TQ_OK);
+    rig_fini(&rig);
+}
+
+static void the_last_word_leaves_a_write_that_was_sent_unknown(void **state)
+{
+    rig_t rig;
+    tqi_msg_Tags_t tags;
+
+    (void)state;
+    rig_init(&rig);
+    rig_greet(&rig);
+    rig_submit(&rig, tags_op(&rig));
+    rig_frame_t asked = rig_expect(&rig, TQI_KIND_Tags, &tags);
+    rig_say_closing(&rig, asked.peer);
+    rig_done_with(&rig, TQ_E_OUTCOME_UNKNOWN);
+    rig_free(&asked);
+    rig_fini(&rig);
+}
+
+static void the_last_word_of_a_wanted_store_is_final(void **state)
+{
+    rig_t rig;
+    tqi_msg_Clear_t clear;
+
+    (void)state;
+    rig_init_conf(&rig, (tqi_client_conf_t){.address = "tcp://store:1",
+                                            .incarnation_wanted = RIG_INCARNATION});
+    rig_greet(&rig);
+    rig_submit(&rig, clear_op(&rig));
+    rig_frame_t asked = rig_expect(&rig, TQI_KIND_Clear, &clear);
+    rig_say_closing(&rig, asked.peer);
+    rig_done_with(&rig, TQ_E_STORE_GONE);
+    rig_submit(&rig, clear_op(&rig));
+    rig_done_with(&rig, TQ_E_STORE_GONE);
+    rig_free(&asked);
+    rig_idle(&rig, 10000);
+    assert_int_equal(rig.frames_cnt, 0);
+    rig_fini(&rig);
+}
+
+static void a_last_word_of_another_store_or_session_says_nothing(void **state)
+{
+    rig_t rig;
+    tqi_msg_Clear_t clear;
+
+    (void)state;
+    rig_init(&rig);
+    rig_greet(&rig);
+    rig_submit(&rig, clear_op(&rig));
+    rig_frame_t asked = rig_expect(&rig, TQI_KIND_Clear, &clear);
+    rig.session++;
+    rig_say_closing(&rig, asked.peer);
+    rig.session--;
+    rig.incarnation++;
+    rig_say_closing(&rig, asked.peer);
+    rig.incarnation--;
+    assert_int_equal(rig.downs, 0);
+    rig_answer(&rig, &asked, TQ_OK, &(tqi_msg_Clear_R_t){.rows_cnt = 1});
+    rig_done_with(&rig, TQ_OK);
+    rig_fini(&rig);
+}
+
 static void too_busy_is_asked_again_later_under_a_new_seq(void **state)
 {
     rig_t rig;
@@ -545,6 +634,10 @@ int main(void)
         cmocka_unit_test(a_lost_session_repeats_reads_and_leaves_writes_unknown),
         cmocka_unit_test(a_new_store_is_told_once_and_then_joined),
         cmocka_unit_test(a_wanted_store_that_is_gone_is_gone_for_ever),
+        cmocka_unit_test(the_last_word_of_a_controller_ends_calls_at_once),
+        cmocka_unit_test(the_last_word_leaves_a_write_that_was_sent_unknown),
+        cmocka_unit_test(the_last_word_of_a_wanted_store_is_final),
+        cmocka_unit_test(a_last_word_of_another_store_or_session_says_nothing),
         cmocka_unit_test(too_busy_is_asked_again_later_under_a_new_seq),
         cmocka_unit_test(more_than_a_window_of_calls_wait_their_turn),
         cmocka_unit_test(closing_ends_calls_and_says_bye),

@@ -132,6 +132,67 @@ static void a_lost_unit_that_is_heard_again_returns_without_registering(void **s
     world_fini(&w);
 }
 
+static void a_unit_that_says_its_last_word_is_lost_at_once(void **state)
+{
+    world_t w;
+    caller_t c = {0};
+    store_unit_t u = {0};
+    uint64_t rows[2];
+    tqi_envelope_t env = {.version = 1, .kind = TQI_KIND_Closing, .incarnation = 99};
+
+    (void)state;
+    setup(&w, &c, &u);
+    put_rows(&c, "p", 2, strs("a"), rows);
+    unit_obey_all(&u);
+    env.sender = u.id;
+    world_feed(&w, u.peer, &env, &(tqi_msg_Closing_t){0}); /* of another store: nothing */
+    env.incarnation = WORLD_INCARNATION;
+    world_feed(&w, 1, &env, &(tqi_msg_Closing_t){0}); /* not of the unit */
+    world_settle(&w);
+    uint64_t clearing = clear_send(&c, "p", rows, 1);
+    assert_false(caller_has(&c, clearing, TQI_KIND_Clear));
+
+    world_feed(&w, u.peer, &env, &(tqi_msg_Closing_t){0});
+    world_settle(&w);
+    /* Nobody waits for it, and its rows are not handed out. */
+    assert_int_equal(clear_took(&c, clearing), 1);
+    uint64_t waiting = fetch_send(&c, "p", "t", 1, strs("a"));
+    assert_false(caller_has(&c, waiting, TQI_KIND_Fetch));
+    /* What was under way before the word does not bring it back; another life does. */
+    unit_answer(&u, TQI_KIND_Ping, 0, &(tqi_msg_Ping_R_t){.free_bytes = 1});
+    world_settle(&w);
+    assert_false(caller_has(&c, waiting, TQI_KIND_Fetch));
+    unit_register(&u, &w, 101, 8, "inproc://u1");
+    assert_int_equal(u.id, 1);
+    put_rows(&c, "q", 2, strs("a"), rows);
+    world_fini(&w);
+}
+
+static void the_last_word_of_a_controller_goes_to_every_client(void **state)
+{
+    world_t w;
+    caller_t first = {0}, second = {0}, gone = {0};
+    store_unit_t u = {0};
+
+    (void)state;
+    setup(&w, &first, &u);
+    caller_hello(&second, &w, 2);
+    caller_hello(&gone, &w, 3);
+    w.role->on_peer_down(w.role, 3, w.now_ns);
+    tqi_controller_drain(w.ctl, w.now_ns);
+    assert_null(world_find(&w, 1, TQI_KIND_Closing, 0));
+    tqi_controller_say_closing(w.ctl);
+    for (tqi_peer_t peer = 1; peer <= 2; peer++) {
+        world_frame_t *f = world_find(&w, peer, TQI_KIND_Closing, 0);
+
+        assert_non_null(f);
+        assert_int_equal(f->env.session, peer == 1 ? first.session : second.session);
+        assert_int_equal(f->env.incarnation, WORLD_INCARNATION);
+    }
+    assert_null(world_find(&w, 3, TQI_KIND_Closing, 0));
+    world_fini(&w);
+}
+
 static void a_unit_that_registers_is_told_which_sessions_have_ended(void **state)
 {
     world_t w;
@@ -591,6 +652,8 @@ int main(void)
         cmocka_unit_test(clear_of_a_silent_unit_keeps_the_rows_clearing_and_the_same_call_joins),
         cmocka_unit_test(a_lost_unit_lets_clears_finish_and_learns_of_them_before_its_rows_return),
         cmocka_unit_test(a_lost_unit_that_is_heard_again_returns_without_registering),
+        cmocka_unit_test(a_unit_that_says_its_last_word_is_lost_at_once),
+        cmocka_unit_test(the_last_word_of_a_controller_goes_to_every_client),
         cmocka_unit_test(a_unit_that_registers_is_told_which_sessions_have_ended),
         cmocka_unit_test(a_unit_in_a_new_life_has_lost_its_cells),
         cmocka_unit_test(what_is_produced_is_said_of_a_life_of_the_unit),

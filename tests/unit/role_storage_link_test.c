@@ -110,6 +110,30 @@ static void a_silent_controller_makes_it_refuse_everybody(void **state)
     rig_close(&rig);
 }
 
+static void its_last_word_goes_to_clients_and_to_the_controller(void **state)
+{
+    rig_t rig;
+    bool has_client = false, has_controller = false;
+
+    (void)state;
+    rig_open(&rig, CAPACITY);
+    tqi_unit_drain(rig.unit, rig.now);
+    assert_true(tqi_unit_is_idle(rig.unit));
+    assert_false(rig_next(&rig));
+    tqi_unit_say_closing(rig.unit);
+    while (rig_next(&rig)) {
+        assert_int_equal(rig.reply_env.kind, TQI_KIND_Closing);
+        assert_int_equal(rig.reply_env.incarnation, RIG_STORE);
+        assert_int_equal(rig.reply_env.sender, 3);
+        if (rig.reply_env.session == RIG_SESSION)
+            has_client = true;
+        else
+            has_controller = rig.reply_env.session == 0;
+    }
+    assert_true(has_client && has_controller);
+    rig_close(&rig);
+}
+
 static void a_lost_connection_is_made_again_and_service_goes_on(void **state)
 {
     rig_t rig;
@@ -517,6 +541,7 @@ int main(void)
         cmocka_unit_test(a_bad_configuration_is_refused),
         cmocka_unit_test(a_ping_is_answered_with_what_is_free_and_what_was_lost),
         cmocka_unit_test(a_silent_controller_makes_it_refuse_everybody),
+        cmocka_unit_test(its_last_word_goes_to_clients_and_to_the_controller),
         cmocka_unit_test(a_lost_connection_is_made_again_and_service_goes_on),
         cmocka_unit_test(a_controller_that_is_not_there_is_dialled_twice_a_second),
         cmocka_unit_test(a_lost_connection_registers_again),

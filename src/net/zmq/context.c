@@ -107,6 +107,11 @@ void tqi_zmq_heartbeat(void *socket, int every_ms, int timeout_ms)
     set_int(socket, ZMQ_HEARTBEAT_TIMEOUT, timeout_ms);
 }
 
+void tqi_zmq_linger(void *socket, int ms)
+{
+    set_int(socket, ZMQ_LINGER, ms);
+}
+
 tq_status_t tqi_zmq_socket(void *context, int type, int send_hwm, int receive_hwm,
                            int64_t bytes_max, void **out, tqi_err_t *err)
 {

@@ -25,6 +25,8 @@ tq_status_t tqi_zmq_keys_init(tqi_zmq_keys_t *keys, const tqi_zmq_conf_t *conf, 
 
 /* Its connections break when the peer's libzmq says nothing for timeout_ms. */
 void tqi_zmq_heartbeat(void *socket, int every_ms, int timeout_ms);
+/* How long what was sent, and the peer's kernel has not taken, outlives the socket. 0 at first. */
+void tqi_zmq_linger(void *socket, int ms);
 /* A socket of a type with the options of both adapters. send_hwm, receive_hwm: messages a peer (0: no
  * limit); bytes_max: the largest message that is taken. E_SYSTEM names the limit that was hit. */
 tq_status_t tqi_zmq_socket(void *context, int type, int send_hwm, int receive_hwm,

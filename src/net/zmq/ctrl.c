@@ -37,6 +37,7 @@
 #define TURN_MESSAGES 256           /* received from one socket before the others get a turn */
 #define TURN_BYTES (256u << 10)     /* sent to one blocked peer before the others get a turn */
 #define RETRY_NS UINT64_C(1000000)  /* nothing tells when libzmq has room again */
+#define CLOSE_LINGER_MS 200         /* for the last words of a server, if peers read them at all */
 #define PEERS_MAX 65536             /* of one ROUTER */
 
 typedef struct zmq_ctrl zmq_ctrl_t;
@@ -503,6 +504,10 @@ static void zmq_close_adapter(tqi_ctrl_adapter_t *adapter)
     tqi_node_t *node;
     if (self->dropped > 0)
         tqi_log_info("ctrl", "%" PRIu64 " messages were dropped unread", self->dropped);
+    tqi_list_each(&self->socks, at)
+    {
+        tqi_zmq_linger(tqi_container_of(at, sock_t, node)->item.socket, CLOSE_LINGER_MS);
+    }
     while ((item = tqi_map_u64_first(&self->peers)))
         peer_free(item->value);
     while ((node = tqi_list_first(&self->socks)))

@@ -335,6 +335,33 @@ void tqi_client_on_bye(tqi_client_t *client)
         client->is_closed = true;
 }
 
+/* The last word of a peer. Of the controller: the session is over, and where this client was opened
+ * for that store alone, so is the client. */
+static void on_closing(tqi_client_t *client, tqi_link_t *link, const tqi_envelope_t *env,
+                       uint64_t now_ns)
+{
+    char text[TQ_ERROR_TEXT_MAX];
+    tqi_err_t err;
+
+    if (link->state != TQI_LINK_UP || client->session == 0 || env->session != client->session ||
+        env->incarnation != client->incarnation) {
+        client->dropped_cnt++;
+        return;
+    }
+    if (link->unit_id != 0) {
+        tqi_link_on_closing(link, now_ns);
+        return;
+    }
+    snprintf(text, sizeof text, "the store at %s has shut down", client->conf.address);
+    if (client->conf.incarnation_wanted != 0) {
+        refuse(client, TQ_E_STORE_GONE, text, now_ns);
+        return;
+    }
+    tqi_fail(&err, TQ_E_CLOSING, "%s", text);
+    lose_session(client, &err, now_ns);
+    fail_queued(client, &err, now_ns);
+}
+
 /* ---- units ------------------------------------------------------------------------------------- */
 
 tqi_link_t *tqi_client_unit(tqi_client_t *client, uint32_t unit_id)
@@ -400,12 +427,14 @@ static void on_message(tqi_role_t *role, tqi_peer_t peer, const void *data, size
     tqi_envelope_t env;
 
     client->stepped_ns = tqi_u64_max(client->stepped_ns, now_ns);
-    if (!link || tqi_envelope_decode(data, len, &env, NULL) != TQ_OK ||
-        (env.kind & TQI_KIND_REPLY) == 0) {
+    if (!link || tqi_envelope_decode(data, len, &env, NULL) != TQ_OK)
         client->dropped_cnt++;
-        return;
-    }
-    tqi_link_on_message(link, &env, now_ns);
+    else if (env.kind == TQI_KIND_Closing)
+        on_closing(client, link, &env, now_ns);
+    else if (env.kind & TQI_KIND_REPLY)
+        tqi_link_on_message(link, &env, now_ns);
+    else
+        client->dropped_cnt++;
 }
 
 static void on_peer_down(tqi_role_t *role, tqi_peer_t peer, uint64_t now_ns)
@@ -574,7 +603,7 @@ static uint64_t step_ending(tqi_client_t *client, uint64_t now_ns)
         tqi_op_t *op = op_of(node);
         if (op->moving.cnt > 0)
             continue;
-        if (!op->is_cleaned || now_ns >= op->clean_deadline_ns)
+        if (!op->is_cleaned || op->reqs.cnt == 0 || now_ns >= op->clean_deadline_ns)
             tqi_op_settle(op, now_ns);
         if (op->state == TQI_OP_ENDING)
             next = tqi_u64_min(next, op->is_cleaned ? op->clean_deadline_ns

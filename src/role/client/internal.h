@@ -102,7 +102,7 @@ struct tqi_link {
     size_t addresses_size;
     uint32_t address_idx; /* of the alternative that is tried now */
     bool is_near;         /* on this machine */
-    bool is_lost;         /* the controller says so */
+    bool is_lost;         /* the controller says so, or the unit itself */
     bool is_in_table;
 
     tqi_peer_t peer; /* 0: no connection */
@@ -197,6 +197,8 @@ bool tqi_orphan_answered(tqi_link_t *link, uint16_t kind, const tqi_buf_t *body,
                          const tqi_envelope_t *reply, uint64_t now_ns, bool *must_stay_open);
 /* A caller has taken the reply of a seq that was left open. */
 void tqi_link_take(tqi_link_t *link, uint64_t seq, uint64_t now_ns);
+/* The unit goes: what waits for it ends at the next step. */
+void tqi_link_on_closing(tqi_link_t *link, uint64_t now_ns);
 void tqi_link_on_message(tqi_link_t *link, const tqi_envelope_t *env, uint64_t now_ns);
 void tqi_link_ping(tqi_link_t *link, uint64_t now_ns);
 /* A message outside the seqs; the link is up. */

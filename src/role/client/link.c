@@ -752,6 +752,27 @@ void tqi_link_ping(tqi_link_t *link, uint64_t now_ns)
     link->ping_ns = now_ns + (link->unit_id == 0 ? link->client->ping_ms * TQI_MS : TQI_PING_NS);
 }
 
+static void detach_ended(void *ctx, uint64_t seq, void *user)
+{
+    tqi_req_t *req = user;
+
+    (void)ctx, (void)seq;
+    if (req->op && req->op->state == TQI_OP_ENDING)
+        tqi_req_detach(req);
+}
+
+void tqi_link_on_closing(tqi_link_t *link, uint64_t now_ns)
+{
+    link->is_lost = true;
+    tqi_link_down(link, TQ_E_CLOSING, "it is shutting down", now_ns);
+    /* What ops want undone there goes with it; the client's step ends them. */
+    tqi_outbox_each(link->outbox, detach_ended, NULL);
+    tqi_list_each(&link->backlog, node)
+    {
+        detach_ended(NULL, 0, req_of(node));
+    }
+}
+
 /* ---- time -------------------------------------------------------------------------------------- */
 
 tq_status_t tqi_link_trouble(const tqi_link_t *link, uint64_t waited_ms, tqi_err_t *err)
@@ -763,6 +784,10 @@ tq_status_t tqi_link_trouble(const tqi_link_t *link, uint64_t waited_ms, tqi_err
                         "no store answers at %s (tried for %" PRIu64 " ms: %s); is its process "
                         "still running? Start it, or set address or TQ_ADDRESS to a store that is",
                         link->client->conf.address, waited_ms, why);
+    if (link->is_lost && link->trouble == TQ_E_CLOSING)
+        return tqi_fail(err, TQ_E_CLOSING,
+                        "storage unit %u at %s has shut down; its rows are gone with it",
+                        link->unit_id, link->addresses ? link->addresses : "an unknown address");
     if (link->is_lost)
         return tqi_fail(err, TQ_E_UNIT_LOST,
                         "storage unit %u is lost: the controller has not heard it for too long. "

@@ -973,9 +973,11 @@ static bool abort_units(put_t *put, uint64_t now_ns)
 
     for (uint32_t s = 0; s < op->slots_cnt && put->put_id != 0; s++) {
         tqi_slot_t *slot = &op->slots[s];
+        /* A unit that is lost is told when it is back; nobody waits for that. */
+        bool is_lost = slot->link->is_lost && slot->link->state != TQI_LINK_UP;
         if (slot->is_touched && slot->link != last &&
-            tqi_link_request(slot->link, op, NULL, TQI_KIND_Abort, &msg, TQI_NEVER, now_ns, NULL,
-                             NULL) != TQ_OK)
+            tqi_link_request(slot->link, is_lost ? NULL : op, NULL, TQI_KIND_Abort, &msg, TQI_NEVER,
+                             now_ns, NULL, NULL) != TQ_OK)
             return false;
         if (slot->is_touched)
             last = slot->link;

@@ -333,6 +333,9 @@ static void on_message(tqi_role_t *role, tqi_peer_t peer, const void *data, size
     case TQI_KIND_Register:
         tqi_ctl_register_handle(ctl, peer, &env);
         break;
+    case TQI_KIND_Closing:
+        tqi_ctl_unit_closing_handle(ctl, peer, &env);
+        break;
     default:
         request_handle(ctl, peer, &env);
     }
@@ -403,6 +406,19 @@ void tqi_controller_drain(tqi_controller_t *ctl, uint64_t now_ns)
 bool tqi_controller_is_idle(const tqi_controller_t *ctl)
 {
     return ctl->requests_cnt == 0 && ctl->runnable.cnt == 0 && ctl->late.cnt == 0;
+}
+
+void tqi_controller_say_closing(tqi_controller_t *ctl)
+{
+    for (tqi_map_u64_item_t *item = tqi_map_u64_first(&ctl->sessions); item;
+         item = tqi_map_u64_next(item)) {
+        const session_t *session = item->value;
+        tqi_envelope_t to = {.session = session->id, .epoch = session->epoch};
+
+        if (session->peer != 0)
+            tqi_ctl_reply_direct(ctl, session->peer, &to, TQI_KIND_Closing,
+                                 &(tqi_msg_Closing_t){0});
+    }
 }
 
 void tqi_controller_forgive(tqi_controller_t *ctl, uint64_t pause_ns)

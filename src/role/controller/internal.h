@@ -496,6 +496,8 @@ struct unit {
 };
 
 void tqi_ctl_register_handle(tqi_controller_t *ctl, tqi_peer_t peer, const tqi_envelope_t *env);
+/* A unit goes: it is lost at once. */
+void tqi_ctl_unit_closing_handle(tqi_controller_t *ctl, tqi_peer_t peer, const tqi_envelope_t *env);
 /* A reply from a unit. */
 void tqi_ctl_unit_reply_handle(tqi_controller_t *ctl, unit_t *unit, const tqi_envelope_t *env);
 unit_t *tqi_ctl_unit_find(tqi_controller_t *ctl, uint32_t id);

@@ -852,6 +852,19 @@ void tqi_ctl_register_handle(tqi_controller_t *ctl, tqi_peer_t peer, const tqi_e
     tqi_ctl_unit_push(ctl, unit);
 }
 
+void tqi_ctl_unit_closing_handle(tqi_controller_t *ctl, tqi_peer_t peer, const tqi_envelope_t *env)
+{
+    unit_t *unit = tqi_ctl_unit_by_peer(ctl, peer);
+
+    if (!unit || env->incarnation != ctl->incarnation) {
+        ctl->cnt_stray++;
+        return;
+    }
+    unit->peer = 0; /* nothing late of this connection speaks for it any more */
+    if (unit->state != UNIT_LOST)
+        unit_lost(ctl, unit);
+}
+
 /* ---- answers --------------------------------------------------------------------------------- */
 
 static void pong_handle(tqi_controller_t *ctl, unit_t *unit, const tqi_envelope_t *env)

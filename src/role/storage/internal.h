@@ -193,6 +193,8 @@ void session_fini(tqi_unit_t *unit);
 void reply(tqi_unit_t *unit, request_t *request, const void *msg);
 void reply_error(tqi_unit_t *unit, request_t *request, tq_status_t status, const char *text,
                  const tqi_blame_t *blame);
+/* A message that nobody asked for: to->kind is its own. */
+void say(tqi_unit_t *unit, const request_t *to, const void *msg);
 /* The same for what was not executed and may be sent again: nothing is kept. */
 void reply_refused(tqi_unit_t *unit, const request_t *request, tq_status_t status,
                    const char *text);

@@ -13,14 +13,11 @@
 
 /* ---- replies ---------------------------------------------------------------------------------- */
 
-/* The frame of a reply, or of an error about it if it can't be encoded. Empty without memory. */
-static void encode_reply(tqi_unit_t *unit, const request_t *request, tq_status_t status,
-                         const void *msg, tqi_buf_t *frame)
+static tqi_envelope_t envelope_to(const tqi_unit_t *unit, const request_t *request)
 {
-    tqi_envelope_t env = {
+    return (tqi_envelope_t){
         .version = TQI_VERSION_MAX,
-        .kind = (uint16_t)(request->kind | TQI_KIND_REPLY),
-        .status = (uint16_t)status,
+        .kind = request->kind,
         .incarnation = unit->store_incarnation,
         .session = request->session,
         .epoch = request->epoch,
@@ -29,7 +26,17 @@ static void encode_reply(tqi_unit_t *unit, const request_t *request, tq_status_t
         .request_id = request->request_id,
         .sender = unit->unit_id,
     };
+}
+
+/* The frame of a reply, or of an error about it if it can't be encoded. Empty without memory. */
+static void encode_reply(tqi_unit_t *unit, const request_t *request, tq_status_t status,
+                         const void *msg, tqi_buf_t *frame)
+{
+    tqi_envelope_t env = envelope_to(unit, request);
     tqi_err_t err = {0};
+
+    env.kind |= TQI_KIND_REPLY;
+    env.status = (uint16_t)status;
 
     tqi_buf_init(frame, unit->env);
     tq_status_t rc = tqi_msg_encode(frame, &env, NULL, msg, &err);
@@ -51,6 +58,17 @@ static void send_frame(tqi_unit_t *unit, tqi_peer_t peer, tqi_buf_t *frame)
         unit->counters.replies_lost++;
         tqi_buf_fini(frame);
     }
+}
+
+void say(tqi_unit_t *unit, const request_t *to, const void *msg)
+{
+    tqi_envelope_t env = envelope_to(unit, to);
+    tqi_buf_t frame;
+
+    tqi_buf_init(&frame, unit->env);
+    if (tqi_msg_encode(&frame, &env, NULL, msg, NULL) != TQ_OK)
+        tqi_buf_fini(&frame);
+    send_frame(unit, to->peer, &frame);
 }
 
 static void reply_status(tqi_unit_t *unit, request_t *request, tq_status_t status, const void *msg)

@@ -279,6 +279,26 @@ bool tqi_unit_is_idle(const tqi_unit_t *unit)
     return unit->transfers_cnt == 0 && unit->orders.cnt == 0;
 }
 
+static void say_closing(tqi_unit_t *unit, tqi_peer_t peer, uint64_t session, uint32_t epoch)
+{
+    request_t to = {.peer = peer, .session = session, .epoch = epoch, .kind = TQI_KIND_Closing};
+
+    say(unit, &to, &(tqi_msg_Closing_t){0});
+}
+
+void tqi_unit_say_closing(tqi_unit_t *unit)
+{
+    for (tqi_map_u64_item_t *it = tqi_map_u64_first(&unit->sessions); it;
+         it = tqi_map_u64_next(it)) {
+        const session_t *session = it->value;
+
+        if (session->peer && !session->is_ended)
+            say_closing(unit, session->peer, session->id, session->epoch);
+    }
+    if (unit->controller && unit->is_registered)
+        say_closing(unit, unit->controller, 0, 0);
+}
+
 /* ---- figures and checks ----------------------------------------------------------------------- */
 
 tq_status_t tqi_unit_stat(const tqi_unit_t *unit, tqi_buf_t *json)

@@ -44,6 +44,9 @@ const char *tqi_unit_error(const tqi_unit_t *unit);
 
 void tqi_unit_drain(tqi_unit_t *unit, uint64_t now_ns);
 bool tqi_unit_is_idle(const tqi_unit_t *unit);
+/* After the drain, as the last thing: tells clients and the controller that nothing more will come
+ * from here. */
+void tqi_unit_say_closing(tqi_unit_t *unit);
 
 tq_status_t tqi_unit_stat(const tqi_unit_t *unit, tqi_buf_t *json);
 /* As tqi_controller_check. */
