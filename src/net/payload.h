@@ -6,6 +6,12 @@
  * A frame is a list of pieces of memory that together are one run of bytes; the two ends may cut
  * it differently. A transfer moves all its frames or fails. Nothing is written to memory before
  * expect/read or after the completion (or the answer to drop) was reported.
+ *
+ * A transfer that was begun with OK is reported once, by on_payload and never from within a call; one
+ * whose begin failed never is. Who sends hears OK when its memory has been read, which says nothing
+ * of arrival. The transfers of one peer take turns, chunk by chunk; who receives grants a window, so
+ * that one that does not run costs a window and no more. tests/net/payload_test.c holds every adapter
+ * to this.
  */
 #ifndef TQI_NET_PAYLOAD_H
 #define TQI_NET_PAYLOAD_H
@@ -48,7 +54,7 @@ typedef struct tqi_remote_frame {
 } tqi_remote_frame_t;
 
 /* Names a transfer at a port: the unit's side is by (session, transfer), the client's by
- * (unit id, transfer). */
+ * (unit id, transfer). A client never uses the same number twice, whatever the unit. */
 typedef struct tqi_transfer_key {
     uint64_t owner; /* session at a unit; unit id at a client */
     uint64_t transfer;
@@ -58,15 +64,20 @@ typedef struct tqi_transfer_key {
 
 typedef struct tqi_payload_client tqi_payload_client_t;
 struct tqi_payload_client {
-    /* Opens the way to a unit, chosen once, from what its HELLO said. mode NONE and the reason in
-     * err when there is none (payload over TQ_INLINE_BYTES_MAX then fails with it). */
+    /* Opens the way to a unit, chosen once, from what its HELLO said; one that is open is closed
+     * first. mode NONE and the reason in err when there is none (payload over TQ_INLINE_BYTES_MAX
+     * then fails with it). A stream that broke is dialled again by the next write or read. */
     tqi_payload_mode_t (*open)(tqi_payload_client_t *port, uint64_t unit_id, const char *address,
                                const void *token, size_t token_len, uint64_t session,
                                uint64_t direct_arena, tqi_err_t *err);
+    /* Every transfer with the unit has been reported. Unknown: no effect. */
     void (*close)(tqi_payload_client_t *port, uint64_t unit_id);
     /* PUT: moves local frames to the unit; `remote` (one a frame) matters to DIRECT only. Frames and
      * pieces are copied; the memory that they point at is read until the role's on_payload(key).
-     * `copier` is who may copy (op handle of the host, NULL: anyone). */
+     * `copier` is who may copy (op handle of the host, NULL: anyone). E_UNREACHABLE: no way is open;
+     * E_MALFORMED: remote is not inside the unit's segments, or not as long as the frame;
+     * E_NO_MEMORY; E_SYSTEM. Reported: OK; E_CANCELLED; E_DENIED (the token); E_PEER_LOST;
+     * E_MALFORMED (what came is not the next of it); E_NO_MEMORY. */
     tq_status_t (*write)(tqi_payload_client_t *port, tqi_transfer_key_t key,
                          const tqi_frame_t *frames, const tqi_remote_frame_t *remote, uint32_t cnt,
                          void *copier, tqi_err_t *err);
@@ -75,7 +86,7 @@ struct tqi_payload_client {
                         const tqi_frame_t *frames, const tqi_remote_frame_t *remote, uint32_t cnt,
                         void *copier, tqi_err_t *err);
     /* Asks to stop; on_payload(key) still comes, once, after which the memory is not touched any
-     * more. Unknown key: no effect. */
+     * more: E_CANCELLED, or how it had ended before. Unknown key: no effect. */
     void (*drop)(tqi_payload_client_t *port, tqi_transfer_key_t key);
 };
 
@@ -84,12 +95,15 @@ struct tqi_payload_client {
 typedef struct tqi_payload_unit tqi_payload_unit_t;
 struct tqi_payload_unit {
     /* What to say in HELLO's answer. Strings live as long as the port. address "" when it listens
-     * nowhere; arena 0 when it can't be reached directly. The token admits `session`. */
-    void (*offer)(tqi_payload_unit_t *port, uint64_t session, const char **address,
-                  uint8_t token[16], uint64_t *direct_arena);
+     * nowhere; arena 0 when it can't be reached directly. The token, the same each time, admits
+     * `session` until it is forgotten. E_NO_MEMORY: nothing is said yet, ask again. */
+    tq_status_t (*offer)(tqi_payload_unit_t *port, uint64_t session, const char **address,
+                         uint8_t token[16], uint64_t *direct_arena);
     /* Forget a session: its connection and its token. Its transfers were dropped before. */
     void (*forget)(tqi_payload_unit_t *port, uint64_t session);
-    /* STREAM only. on_payload(key) is called once with the outcome. */
+    /* STREAM only. on_payload(key) is called once with the outcome, also when the client is lost
+     * while we send; a transfer that waits for a client, or for its bytes, waits until it is
+     * dropped. E_CLOSED: closed, or the key is under way; E_NO_MEMORY. */
     tq_status_t (*expect)(tqi_payload_unit_t *port, tqi_transfer_key_t key,
                           const tqi_frame_t *frames, uint32_t cnt, tqi_err_t *err);
     tq_status_t (*send)(tqi_payload_unit_t *port, tqi_transfer_key_t key, const tqi_frame_t *frames,
@@ -107,7 +121,8 @@ struct tqi_arena {
      * E_NO_MEMORY, E_SYSTEM with the reason. */
     tq_status_t (*open)(tqi_arena_t *arena, uint32_t id, uint64_t bytes, void **base,
                         tqi_err_t *err);
-    /* Gives back the memory of a range, which then reads as zeros. Best effort. */
+    /* Gives back the memory of a range, as far as the system lets us; what it reads as afterwards is
+     * not said. */
     void (*punch)(tqi_arena_t *arena, uint32_t id, uint64_t offset, uint64_t len);
     void (*close)(tqi_arena_t *arena, uint32_t id);
 };

@@ -24,8 +24,9 @@ typedef struct tqi_process {
 typedef struct tqi_watch tqi_watch_t;
 struct tqi_watch {
     /* Watches a process under an id of the caller's. False where it can't be watched from here (all
-     * must match); then nothing is ever reported. One watch an id. A process that is dead already
-     * is reported like one that dies later: never from within this call. */
+     * must match), or is gone already, or there is no memory, or the id is in use; then nothing is
+     * ever reported. A process that has just died, and of which the machine still knows, is
+     * reported like one that dies later: once, and never from within this call. */
     bool (*add)(tqi_watch_t *watch, uint64_t id, const tqi_process_t *process);
     /* Nothing is reported for the id any more. Unknown: no effect. */
     void (*remove)(tqi_watch_t *watch, uint64_t id);

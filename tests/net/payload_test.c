@@ -1,278 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What net/payload.h promises, stamped on each way: DIRECT inside a process, STREAM over ipc and
- * tcp. The test plays both roles: it says READY and COMMIT by calling the ports itself.
+ * tcp, and both as they are simulated.
  */
-#include "pump.h"
+#include "payload_ends.h"
 
-#include <tq/types.h>
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <zmq.h>
 
-#include "base/rng.h"
-#include "base/size.h"
-#include "net/exec.h"
-#include "net/inproc/inproc.h"
-#include "net/zmq/zmq_payload.h"
+#include "net/zmq/stream.h"
 
-typedef enum way { WAY_DIRECT, WAY_IPC, WAY_TCP } way_t;
+/* ---- frames ------------------------------------------------------------------------------------ */
 
-#define SESSION 77
-#define UNIT 3
-#define SEGMENT_BYTES (64u << 20)
-
-typedef struct report {
-    uint64_t transfer;
-    tq_status_t status;
-} report_t;
-
-typedef struct side {
-    report_t reports[64];
-    uint32_t reports_cnt;
-    tqi_sink_t sink;
-    tqi_mailbox_t *mailbox;
-} side_t;
-
-typedef struct world {
-    pump_t pump;
-    way_t way;
-    char folder[64];
-    tqi_exec_t *exec;
-    side_t unit;
-    side_t client;
-    tqi_inproc_arena_t *arena;
-    uint8_t *segment; /* 1, of the unit */
-    tqi_zmq_payload_unit_t *payload_unit;
-    tqi_inproc_payload_t *direct;
-    tqi_zmq_payload_client_t *stream;
-    tqi_payload_client_t *port; /* the client's */
-    tqi_payload_unit_t *unit_port;
-    tqi_payload_mode_t mode;
-    uint8_t token[16];
-    const char *address;
-} world_t;
-
-static void on_payload(void *ctx, tqi_transfer_key_t key, tq_status_t status, const char *text)
-{
-    side_t *side = ctx;
-    assert_non_null(text);
-    assert_true(side->reports_cnt < 64);
-    side->reports[side->reports_cnt++] = (report_t){key.transfer, status};
-}
-
-static void side_init(world_t *w, side_t *side)
-{
-    side->sink = (tqi_sink_t){.ctx = side, .on_payload = on_payload};
-    side->mailbox = pump_mailbox(&w->pump);
-}
-
-static world_t *world_open(way_t way)
-{
-    world_t *w = calloc(1, sizeof *w);
-    char listen[128];
-    void *base;
-    uint64_t handle;
-    tqi_err_t err = {0};
-    w->way = way;
-    strcpy(w->folder, "/tmp/tq-test-XXXXXX");
-    assert_non_null(mkdtemp(w->folder));
-    side_init(w, &w->unit);
-    side_init(w, &w->client);
-    assert_int_equal(tqi_exec_new(2, &w->exec, NULL), TQ_OK);
-    assert_int_equal(tqi_inproc_arena_new(&w->arena, NULL), TQ_OK);
-    tqi_arena_t *arena = tqi_inproc_arena_port(w->arena);
-    assert_int_equal(arena->open(arena, 1, SEGMENT_BYTES, &base, NULL), TQ_OK);
-    w->segment = base;
-    snprintf(listen, sizeof listen, way == WAY_TCP ? "tcp://127.0.0.1:*" : "ipc://%s/data",
-             w->folder);
-    if (tqi_zmq_payload_unit_new(tqi_env_malloc(), way == WAY_DIRECT ? NULL : listen,
-                                 tqi_inproc_arena_handle(w->arena), w->unit.mailbox, &w->unit.sink,
-                                 &w->payload_unit, &err) != TQ_OK)
-        fail_msg("%s", err.text);
-    w->unit_port = tqi_zmq_payload_unit_port(w->payload_unit);
-    pump_add(&w->pump, tqi_zmq_payload_unit_source(w->payload_unit));
-    if (way == WAY_DIRECT) {
-        assert_int_equal(tqi_inproc_payload_new(tqi_env_malloc(), w->client.mailbox, w->exec,
-                                                &w->client.sink, &w->direct, NULL),
-                         TQ_OK);
-        w->port = tqi_inproc_payload_port(w->direct);
-    } else {
-        assert_int_equal(tqi_zmq_payload_client_new(tqi_env_malloc(), w->client.mailbox, w->exec,
-                                                    &w->client.sink, &w->stream, NULL),
-                         TQ_OK);
-        w->port = tqi_zmq_payload_client_port(w->stream);
-        pump_add(&w->pump, tqi_zmq_payload_client_source(w->stream));
-    }
-    w->unit_port->offer(w->unit_port, SESSION, &w->address, w->token, &handle);
-    w->mode =
-        w->port->open(w->port, UNIT, w->address, w->token, sizeof w->token, SESSION, handle, &err);
-    assert_int_equal(w->mode, way == WAY_DIRECT ? TQI_PAYLOAD_DIRECT : TQI_PAYLOAD_STREAM);
-    return w;
-}
-
-/* As a host does it: mailboxes first, then what threads may touch, then the ports. */
-static void world_close(world_t *w)
-{
-    char path[128];
-    tqi_mailbox_close(w->client.mailbox);
-    tqi_mailbox_close(w->unit.mailbox);
-    if (w->direct)
-        tqi_inproc_payload_stop(w->direct);
-    if (w->stream)
-        tqi_zmq_payload_client_stop(w->stream);
-    if (w->payload_unit)
-        tqi_zmq_payload_unit_stop(w->payload_unit);
-    tqi_inproc_payload_free(w->direct);
-    tqi_zmq_payload_client_free(w->stream);
-    tqi_zmq_payload_unit_free(w->payload_unit);
-    tqi_inproc_arena_free(w->arena);
-    tqi_exec_free(w->exec);
-    tqi_mailbox_unref(w->client.mailbox);
-    tqi_mailbox_unref(w->unit.mailbox);
-    snprintf(path, sizeof path, "%s/data", w->folder);
-    (void)unlink(path);
-    assert_int_equal(rmdir(w->folder), 0);
-    free(w);
-}
-
-/* ---- frames ---------------------------------------------------------------------------------- */
-
-/* The same run of bytes on both sides, cut differently: the client's in memory of its own, the
- * unit's in its segment, one after another. */
-typedef struct load {
-    uint8_t *local;
-    uint64_t bytes;
-    uint32_t cnt;
-    tqi_frame_t *local_frames, *unit_frames;
-    tqi_remote_frame_t *remote;
-    tqi_piece_t *local_pieces, *unit_pieces;
-    tqi_extent_t *extents;
-} load_t;
-
-/* cnt frames of sizes[i], the client's in pieces of about piece_bytes, the unit's in pieces of
- * 1 MiB + 5. */
-static void load_init(load_t *l, uint8_t *segment, const uint64_t *sizes, uint32_t cnt,
-                      uint64_t piece_bytes)
-{
-    uint64_t unit_piece = (1u << 20) + 5, local_cap = 0, unit_cap = 0, at = 0;
-    memset(l, 0, sizeof *l);
-    for (uint32_t i = 0; i < cnt; i++) {
-        l->bytes += sizes[i];
-        local_cap += sizes[i] / piece_bytes + 2;
-        unit_cap += sizes[i] / unit_piece + 2;
-    }
-    assert_true(l->bytes <= SEGMENT_BYTES);
-    l->cnt = cnt;
-    l->local = malloc(l->bytes + 1);
-    l->local_frames = calloc(cnt + 1, sizeof *l->local_frames);
-    l->unit_frames = calloc(cnt + 1, sizeof *l->unit_frames);
-    l->remote = calloc(cnt + 1, sizeof *l->remote);
-    l->local_pieces = calloc(local_cap + 1, sizeof *l->local_pieces);
-    l->unit_pieces = calloc(unit_cap + 1, sizeof *l->unit_pieces);
-    l->extents = calloc(unit_cap + 1, sizeof *l->extents);
-    tqi_piece_t *lp = l->local_pieces, *up = l->unit_pieces;
-    tqi_extent_t *ex = l->extents;
-    for (uint32_t i = 0; i < cnt; i++) {
-        l->local_frames[i] = (tqi_frame_t){.pieces = lp, .bytes = sizes[i]};
-        l->unit_frames[i] = (tqi_frame_t){.pieces = up, .bytes = sizes[i]};
-        l->remote[i].extents = ex;
-        for (uint64_t off = 0, len; off < sizes[i]; off += len) {
-            len = tqi_u64_min(sizes[i] - off, piece_bytes);
-            *lp++ = (tqi_piece_t){l->local + at + off, len};
-            l->local_frames[i].pieces_cnt++;
-        }
-        for (uint64_t off = 0, len; off < sizes[i]; off += len) {
-            len = tqi_u64_min(sizes[i] - off, unit_piece);
-            *up++ = (tqi_piece_t){segment + at + off, len};
-            *ex++ = (tqi_extent_t){1, at + off, len};
-            l->unit_frames[i].pieces_cnt++;
-            l->remote[i].extents_cnt++;
-        }
-        at += sizes[i];
-    }
-}
-
-static void load_fini(load_t *l)
-{
-    free(l->local);
-    free(l->local_frames);
-    free(l->unit_frames);
-    free(l->remote);
-    free(l->local_pieces);
-    free(l->unit_pieces);
-    free(l->extents);
-}
-
-static void fill(uint8_t *bytes, uint64_t len, uint64_t seed)
-{
-    tqi_rng_t rng;
-    tqi_rng_init(&rng, seed);
-    for (uint64_t i = 0; i < len; i += 8) {
-        uint64_t v = tqi_rng_u64(&rng);
-        memcpy(bytes + i, &v, tqi_u64_min(8, len - i));
-    }
-}
-
-static tq_status_t begin_put(world_t *w, uint64_t transfer, const load_t *l, tqi_err_t *err)
-{
-    if (w->mode == TQI_PAYLOAD_STREAM) {
-        tq_status_t rc = w->unit_port->expect(w->unit_port, (tqi_transfer_key_t){SESSION, transfer},
-                                              l->unit_frames, l->cnt, err);
-        if (rc != TQ_OK)
-            return rc;
-    }
-    return w->port->write(w->port, (tqi_transfer_key_t){UNIT, transfer}, l->local_frames, l->remote,
-                          l->cnt, NULL, err);
-}
-
-static tq_status_t begin_get(world_t *w, uint64_t transfer, const load_t *l, tqi_err_t *err)
-{
-    tq_status_t rc = w->port->read(w->port, (tqi_transfer_key_t){UNIT, transfer}, l->local_frames,
-                                   l->remote, l->cnt, NULL, err);
-    if (rc == TQ_OK && w->mode == TQI_PAYLOAD_STREAM)
-        rc = w->unit_port->send(w->unit_port, (tqi_transfer_key_t){SESSION, transfer},
-                                l->unit_frames, l->cnt, err);
-    return rc;
-}
-
-/* Waits for both sides' reports (only the client's where the unit does nothing). */
-static void wait_over(world_t *w, uint32_t cnt)
-{
-    uint32_t unit_cnt = w->mode == TQI_PAYLOAD_STREAM ? cnt : 0;
-    pump_until(&w->pump, w->client.reports_cnt == cnt && w->unit.reports_cnt == unit_cnt);
-    for (uint32_t i = 0; i < cnt; i++)
-        assert_int_equal(w->client.reports[i].status, TQ_OK);
-    for (uint32_t i = 0; i < unit_cnt; i++)
-        assert_int_equal(w->unit.reports[i].status, TQ_OK);
-    w->client.reports_cnt = w->unit.reports_cnt = 0;
-}
-
-static void there_and_back(world_t *w, const uint64_t *sizes, uint32_t cnt, uint64_t piece_bytes)
-{
-    static uint64_t transfer;
-    load_t l;
-    tqi_err_t err = {0};
-    load_init(&l, w->segment, sizes, cnt, piece_bytes);
-    uint8_t *want = malloc(l.bytes + 1);
-    fill(want, l.bytes, l.bytes + 1);
-    memcpy(l.local, want, l.bytes);
-    memset(w->segment, 0xee, l.bytes + 64);
-    if (begin_put(w, ++transfer, &l, &err) != TQ_OK)
-        fail_msg("%s", err.text);
-    wait_over(w, 1);
-    assert_memory_equal(w->segment, want, l.bytes);
-    assert_int_equal(w->segment[l.bytes], 0xee);
-
-    memset(l.local, 0, l.bytes);
-    if (begin_get(w, ++transfer, &l, &err) != TQ_OK)
-        fail_msg("%s", err.text);
-    wait_over(w, 1);
-    assert_memory_equal(l.local, want, l.bytes);
-    free(want);
-    load_fini(&l);
-}
-
-/* ---- the tests ------------------------------------------------------------------------------- */
-
-static void frames_of_every_size_arrive_where_they_belong(void **state)
+static void frames_of_every_size_arrive_where_they_belong(world_t *w)
 {
     static const uint64_t sizes[][5] = {
         {0},
@@ -280,190 +22,467 @@ static void frames_of_every_size_arrive_where_they_belong(void **state)
         {(1 << 20) - 1, 1 << 20, (1 << 20) + 1, 0, 3},
         {40u << 20, 7, 5u << 20, 1, 0},
     };
-    world_t *w = world_open(*(way_t *)*state);
+    there_and_back(w, sizes[0], 0, 1); /* no frame at all */
     for (unsigned i = 0; i < 4; i++) {
         there_and_back(w, sizes[i], 5, UINT64_MAX / 2); /* one piece a frame */
         there_and_back(w, sizes[i], 5, 100001);
         there_and_back(w, sizes[i], 5, 3 << 20);
     }
-    world_close(w);
 }
 
-static void thousands_of_small_frames_are_one_transfer(void **state)
+static void thousands_of_small_frames_are_one_transfer(world_t *w)
 {
-    world_t *w = world_open(*(way_t *)*state);
     uint64_t *sizes = calloc(8192, sizeof *sizes);
     for (uint32_t i = 0; i < 8192; i++)
         sizes[i] = (i * 37) % 600;
     there_and_back(w, sizes, 8192, 128);
     there_and_back(w, sizes, 8192, 4096);
     free(sizes);
-    world_close(w);
 }
 
-static void transfers_run_side_by_side(void **state)
+static void transfers_run_side_by_side(world_t *w)
 {
-    world_t *w = world_open(*(way_t *)*state);
     load_t loads[8];
-    tqi_err_t err = {0};
     uint64_t size = (6u << 20) + 11;
     for (unsigned i = 0; i < 8; i++) {
-        load_init(&loads[i], w->segment + i * (7u << 20), &size, 1, 1u << 20);
-        for (uint32_t e = 0; e < loads[i].remote[0].extents_cnt; e++)
-            loads[i].extents[e].offset += i * (7u << 20);
+        load_init(&loads[i], w->segment, i * (7u << 20), &size, 1, 1u << 20);
         fill(loads[i].local, size, i + 1);
-        if (begin_put(w, 100 + i, &loads[i], &err) != TQ_OK)
-            fail_msg("%s", err.text);
+        begin(w, next_transfer(), &loads[i], true);
     }
-    wait_over(w, 8);
+    wait_over(w);
     for (unsigned i = 0; i < 8; i++)
         assert_memory_equal(w->segment + i * (7u << 20), loads[i].local, size);
     for (unsigned i = 0; i < 8; i++) {
         memset(loads[i].local, 0, size);
-        if (begin_get(w, 200 + i, &loads[i], &err) != TQ_OK)
-            fail_msg("%s", err.text);
+        begin(w, next_transfer(), &loads[i], false);
     }
-    wait_over(w, 8);
+    wait_over(w);
     for (unsigned i = 0; i < 8; i++) {
         assert_memory_equal(w->segment + i * (7u << 20), loads[i].local, size);
         load_fini(&loads[i]);
     }
-    world_close(w);
 }
 
-/* After the answer to drop, nobody touches the memory: it is freed at once, for ASan to see. */
-static void a_dropped_transfer_ends_once_and_the_next_one_works(void **state)
+static void a_small_transfer_does_not_wait_for_a_large_one(world_t *w)
 {
-    world_t *w = world_open(*(way_t *)*state);
+    for (unsigned is_put = 0; is_put < 2; is_put++) {
+        load_t large, small;
+        uint64_t large_size = 48u << 20, small_size = 64u << 10, id = next_transfer();
+        load_init(&large, w->segment, 0, &large_size, 1, 1u << 20);
+        load_init(&small, w->segment, large_size, &small_size, 1, 1u << 20);
+        fill(large.local, large_size, 1);
+        fill(small.local, small_size, 2);
+        begin(w, id, &large, is_put);
+        begin(w, next_transfer(), &small, is_put);
+        until(w, w->client.over_cnt > 0);
+        assert_false(w->client.begun[0].is_over);
+        wait_over(w);
+        load_fini(&large);
+        load_fini(&small);
+    }
+}
+
+/* ---- flow -------------------------------------------------------------------------------------- */
+
+static void who_does_not_run_gets_a_window_and_no_more(world_t *w)
+{
+    for (unsigned is_put = 0; is_put < 2; is_put++) {
+        load_t l;
+        uint64_t size = 60u << 20;
+        side_t *receiver = is_put ? &w->unit : &w->client, *sender = is_put ? &w->client : &w->unit;
+        there_and_back(w, &(uint64_t){1000}, 1, 1000); /* the connection is there */
+        load_init(&l, w->segment, 0, &size, 1, 1u << 20);
+        fill(is_put ? l.local : w->segment, size, 5);
+        side_hold(receiver, true);
+        begin(w, next_transfer(), &l, is_put);
+        quiet(w, 200);
+        assert_int_equal(sender->over_cnt, 0);
+        assert_int_equal(receiver->over_cnt, 0);
+        side_hold(receiver, false);
+        wait_over(w);
+        assert_memory_equal(w->segment, l.local, size);
+        load_fini(&l);
+    }
+}
+
+/* ---- dropping ---------------------------------------------------------------------------------- */
+
+/* After the answer to drop nobody touches the memory: it is freed at once, for ASan to see. */
+static void a_dropped_transfer_ends_once_and_the_next_one_works(world_t *w)
+{
     uint64_t size = 48u << 20;
     for (unsigned round = 0; round < 6; round++) {
-        tqi_transfer_key_t at_client = {UNIT, 300 + round}, at_unit = {SESSION, 300 + round};
         load_t l;
-        tqi_err_t err = {0};
-        load_init(&l, w->segment, &size, 1, 2u << 20);
+        uint64_t id = next_transfer();
+        load_init(&l, w->segment, 0, &size, 1, 2u << 20);
         fill(l.local, size, round);
-        bool is_put = round % 2 == 0;
-        if ((is_put ? begin_put : begin_get)(w, 300 + round, &l, &err) != TQ_OK)
-            fail_msg("%s", err.text);
-        pump_quiet(&w->pump, round * 3);
-        w->port->drop(w->port, at_client);
-        w->port->drop(w->port, at_client);
-        pump_until(&w->pump, w->client.reports_cnt == 1);
+        begin(w, id, &l, round % 2 == 0);
+        turns(w, round * 3);
+        client_drop(w, id);
+        client_drop(w, id);
+        until(w, w->client.over_cnt == 1);
+        assert_true(end_of(&w->client, id) == TQ_E_CANCELLED || end_of(&w->client, id) == TQ_OK);
         load_fini(&l);
-        if (w->mode == TQI_PAYLOAD_STREAM) {
-            w->unit_port->drop(w->unit_port, at_unit);
-            pump_until(&w->pump, w->unit.reports_cnt == 1);
-        }
-        pump_quiet(&w->pump, 10);
-        assert_int_equal(w->client.reports_cnt, 1);
-        w->client.reports_cnt = w->unit.reports_cnt = 0;
-        w->port->drop(w->port, at_client); /* over: no effect */
+        unit_drop(w, id);
+        until(w, all_over(w));
+        quiet(w, 10);
+        forget_ends(w);
+        client_drop(w, id); /* over: no effect */
+        unit_drop(w, id);
+        client_drop(w, 1u << 30);
+        unit_drop(w, 1u << 30);
     }
     there_and_back(w, &size, 1, 1u << 20);
-    world_close(w);
 }
 
-static void closing_in_the_middle_leaves_nothing_behind(void **state)
+static void one_end_drops_and_the_other_learns_of_it_or_is_dropped_too(world_t *w)
 {
-    for (unsigned turns = 0; turns < 12; turns += 3) {
-        world_t *w = world_open(*(way_t *)*state);
+    uint64_t size = 30u << 20;
+    for (unsigned round = 0; round < 8; round++) {
+        load_t l;
+        uint64_t id = next_transfer();
+        bool is_put = round % 2, is_unit = round / 2 % 2;
+        load_init(&l, w->segment, 0, &size, 1, 1u << 20);
+        begin(w, id, &l, is_put);
+        turns(w, round / 4 * 6);
+        if (is_unit)
+            unit_drop(w, id);
+        else
+            client_drop(w, id);
+        if (is_put == is_unit) /* who receives says so; who sends says nothing */
+            until(w, all_over(w));
+        until(w, (is_unit ? &w->unit : &w->client)->over_cnt == 1);
+        client_drop(w, id);
+        unit_drop(w, id);
+        until(w, all_over(w));
+        load_fini(&l);
+        forget_ends(w);
+    }
+    there_and_back(w, &size, 1, 1u << 20);
+}
+
+static void closing_in_the_middle_leaves_nothing_behind(world_t *first)
+{
+    const driver_t *driver = first->driver;
+    uint64_t seed = first->seed;
+    for (unsigned round = 0; round < 12; round += 3) {
+        world_t *w = world_open(driver, seed);
         load_t put, get;
         uint64_t size = 30u << 20;
-        load_init(&put, w->segment, &size, 1, 1u << 20);
-        load_init(&get, w->segment, &size, 1, 1u << 20);
+        load_init(&put, w->segment, 0, &size, 1, 1u << 20);
+        load_init(&get, w->segment, size, &size, 1, 1u << 20);
         fill(put.local, size, 1);
-        assert_int_equal(begin_put(w, 1, &put, NULL), TQ_OK);
-        assert_int_equal(begin_get(w, 2, &get, NULL), TQ_OK);
-        pump_quiet(&w->pump, turns);
+        begin(w, next_transfer(), &put, true);
+        begin(w, next_transfer(), &get, false);
+        turns(w, round);
         world_close(w);
         load_fini(&put);
         load_fini(&get);
     }
 }
 
-static void a_unit_that_goes_ends_its_transfers(void **state)
+/* ---- who is there ------------------------------------------------------------------------------ */
+
+static void without_a_way_nothing_begins(world_t *w)
 {
-    world_t *w = world_open(*(way_t *)*state);
     load_t l;
-    uint64_t size = 60u << 20;
-    load_init(&l, w->segment, &size, 1, 1u << 20);
-    assert_int_equal(w->port->read(w->port, (tqi_transfer_key_t){UNIT, 1}, l.local_frames, l.remote,
-                                   1, NULL, NULL),
-                     TQ_OK);
-    pump_quiet(&w->pump, 20); /* connected, and waiting for bytes that nobody sends */
-    tqi_mailbox_close(w->unit.mailbox);
-    tqi_zmq_payload_unit_free(w->payload_unit);
-    w->payload_unit = NULL;
-    w->pump.sources[0] = w->pump.sources[--w->pump.sources_cnt];
-    pump_until(&w->pump, w->client.reports_cnt == 1);
-    assert_int_equal(w->client.reports[0].status, TQ_E_PEER_LOST);
+    tqi_err_t err = {0};
+    uint64_t size = 1000;
+    load_init(&l, w->segment, 0, &size, 1, size);
+    w->port->close(w->port, UNIT);
+    w->port->close(w->port, UNIT);
+    assert_int_equal(client_begins(w, next_transfer(), &l, true, &err), TQ_E_UNREACHABLE);
+    assert_int_equal(client_begins(w, next_transfer(), &l, false, &err), TQ_E_UNREACHABLE);
+    /* Bad offers. */
+    uint64_t handle = w->handle;
+    const char *address = w->address;
+    w->handle = 0;
+    w->address = "";
+    assert_int_equal(way_open(w, w->token), TQI_PAYLOAD_NONE);
+    w->address = "nowhere";
+    assert_int_equal(way_open(w, w->token), TQI_PAYLOAD_NONE);
+    w->handle = handle;
+    w->address = address;
+    assert_int_equal(client_begins(w, next_transfer(), &l, true, &err), TQ_E_UNREACHABLE);
+    quiet(w, 5);
+    assert_int_equal(w->client.over_cnt, 0);
+    /* Opened again, and again. */
+    assert_int_equal(way_open(w, w->token), w->driver->mode);
+    there_and_back(w, &size, 1, size);
+    assert_int_equal(way_open(w, w->token), w->driver->mode);
+    there_and_back(w, &size, 1, size);
     load_fini(&l);
-    world_close(w);
 }
 
-static void a_wrong_token_is_refused_and_the_right_one_still_works(void **state)
+static void a_key_that_is_under_way_is_refused_at_the_unit(world_t *w)
 {
-    world_t *w = world_open(*(way_t *)*state);
-    uint8_t wrong[16] = {1, 2, 3};
-    uint64_t size = 1u << 20;
     load_t l;
-    load_init(&l, w->segment, &size, 1, size);
-    w->port->close(w->port, UNIT);
-    assert_int_equal(w->port->open(w->port, UNIT, w->address, wrong, 16, SESSION, 0, NULL),
-                     TQI_PAYLOAD_STREAM);
-    assert_int_equal(w->port->read(w->port, (tqi_transfer_key_t){UNIT, 1}, l.local_frames, l.remote,
-                                   1, NULL, NULL),
-                     TQ_OK);
-    pump_until(&w->pump, w->client.reports_cnt == 1);
-    assert_int_equal(w->client.reports[0].status, TQ_E_DENIED);
-    w->client.reports_cnt = 0;
+    tqi_err_t err = {0};
+    uint64_t size = 1u << 20, id = next_transfer();
+    load_init(&l, w->segment, 0, &size, 1, size);
+    assert_int_equal(unit_begins(w, id, &l, true, &err), TQ_OK);
+    assert_int_equal(unit_begins(w, id, &l, true, &err), TQ_E_CLOSED);
+    assert_int_equal(client_begins(w, id, &l, true, &err), TQ_OK);
+    wait_over(w);
     load_fini(&l);
-    assert_int_equal(w->port->open(w->port, UNIT, w->address, w->token, 16, SESSION, 0, NULL),
-                     TQI_PAYLOAD_STREAM);
-    there_and_back(w, &size, 1, 1000);
-    world_close(w);
 }
+
+static void a_unit_that_goes_ends_its_transfers(world_t *w)
+{
+    load_t get, put;
+    uint64_t size = 60u << 20, small = 100;
+    load_init(&get, w->segment, 0, &small, 1, 1u << 20);
+    load_init(&put, w->segment, 0, &size, 1, 1u << 20);
+    fill(put.local, size, 4);
+    /* One waits for bytes that nobody sends, the other for credit that nobody grants. */
+    uint64_t get_id = next_transfer(), put_id = next_transfer();
+    assert_int_equal(client_begins(w, get_id, &get, false, NULL), TQ_OK);
+    side_hold(&w->unit, true);
+    assert_int_equal(client_begins(w, put_id, &put, true, NULL), TQ_OK);
+    quiet(w, 20);
+    side_hold(&w->unit, false);
+    w->driver->lose_unit(w);
+    until(w, w->client.over_cnt == 2);
+    assert_int_equal(end_of(&w->client, get_id), TQ_E_PEER_LOST);
+    assert_int_equal(end_of(&w->client, put_id), TQ_E_PEER_LOST);
+    load_fini(&get);
+    load_fini(&put);
+}
+
+static void a_unit_that_was_started_again_knows_no_old_token(world_t *w)
+{
+    load_t l;
+    uint64_t size = 1u << 20, id = next_transfer();
+    load_init(&l, w->segment, 0, &size, 1, size);
+    there_and_back(w, &size, 1, size);
+    w->driver->lose_unit(w);
+    w->driver->regain_unit(w);
+    quiet(w, 20);
+    forget_ends(w);
+    /* tcp has another port then: there is nobody at the old one. */
+    assert_int_equal(client_begins(w, id, &l, false, NULL), TQ_OK);
+    until(w, w->client.over_cnt == 1);
+    tq_status_t rc = end_of(&w->client, id);
+    assert_true(rc == TQ_E_DENIED || (rc == TQ_E_PEER_LOST && strstr(w->driver->name, "tcp")));
+    load_fini(&l);
+    forget_ends(w);
+    offer(w);
+    assert_int_equal(way_open(w, w->token), TQI_PAYLOAD_STREAM);
+    there_and_back(w, &size, 1, 1000);
+}
+
+static void a_wrong_token_is_refused_and_the_right_one_still_works(world_t *w)
+{
+    uint8_t wrong[16] = {1, 2, 3};
+    uint64_t size = 1u << 20, id = next_transfer();
+    load_t l;
+    load_init(&l, w->segment, 0, &size, 1, size);
+    assert_int_equal(way_open(w, wrong), TQI_PAYLOAD_STREAM);
+    assert_int_equal(client_begins(w, id, &l, false, NULL), TQ_OK);
+    until(w, w->client.over_cnt == 1);
+    assert_int_equal(end_of(&w->client, id), TQ_E_DENIED);
+    load_fini(&l);
+    forget_ends(w);
+    assert_int_equal(way_open(w, w->token), TQI_PAYLOAD_STREAM);
+    there_and_back(w, &size, 1, 1000);
+}
+
+static void a_session_that_was_forgotten_is_not_let_in_again(world_t *w)
+{
+    uint64_t size = 1u << 20, id = next_transfer();
+    load_t l;
+    load_init(&l, w->segment, 0, &size, 1, size);
+    there_and_back(w, &size, 1, 1000);
+    w->unit_port->forget(w->unit_port, SESSION);
+    w->unit_port->forget(w->unit_port, SESSION);
+    assert_int_equal(way_open(w, w->token), TQI_PAYLOAD_STREAM);
+    assert_int_equal(client_begins(w, id, &l, false, NULL), TQ_OK);
+    until(w, w->client.over_cnt == 1);
+    assert_int_equal(end_of(&w->client, id), TQ_E_DENIED);
+    load_fini(&l);
+    forget_ends(w);
+    uint8_t old[16];
+    memcpy(old, w->token, 16);
+    offer(w);
+    assert_memory_not_equal(old, w->token, 16);
+    assert_int_equal(way_open(w, w->token), TQI_PAYLOAD_STREAM);
+    there_and_back(w, &size, 1, 1000);
+}
+
+/* ---- one kind only ----------------------------------------------------------------------------- */
 
 static void extents_outside_the_segment_are_refused(void **state)
 {
     (void)state;
-    world_t *w = world_open(WAY_DIRECT);
+    world_t *w = world_open(&directly, 1);
     uint64_t size = 1u << 20;
     load_t l;
     tqi_err_t err = {0};
-    load_init(&l, w->segment, &size, 1, size);
+    load_init(&l, w->segment, 0, &size, 1, size);
     l.extents[0].offset = SEGMENT_BYTES - 10;
-    assert_int_equal(begin_put(w, 1, &l, &err), TQ_E_MALFORMED);
+    assert_int_equal(client_begins(w, 1u << 20, &l, true, &err), TQ_E_MALFORMED);
     l.extents[0].offset = UINT64_MAX - 10;
-    assert_int_equal(begin_put(w, 2, &l, &err), TQ_E_MALFORMED);
+    assert_int_equal(client_begins(w, 1u << 20, &l, true, &err), TQ_E_MALFORMED);
     l.extents[0] = (tqi_extent_t){9, 0, size};
-    assert_int_equal(begin_put(w, 3, &l, &err), TQ_E_MALFORMED);
+    assert_int_equal(client_begins(w, 1u << 20, &l, true, &err), TQ_E_MALFORMED);
     l.extents[0] = (tqi_extent_t){1, 0, size - 1};
-    assert_int_equal(begin_put(w, 4, &l, &err), TQ_E_MALFORMED);
-    pump_quiet(&w->pump, 5);
-    assert_int_equal(w->client.reports_cnt, 0);
+    assert_int_equal(client_begins(w, 1u << 20, &l, true, &err), TQ_E_MALFORMED);
+    quiet(w, 5);
+    assert_int_equal(w->client.over_cnt, 0);
     load_fini(&l);
     world_close(w);
 }
 
+/* Says a head, and data, as a peer of libzmq that is none of ours. */
+static void say_rubbish(void *dealer, const tqi_stream_head_t *head, const char *data, size_t len)
+{
+    assert_true(tqi_stream_say(dealer, NULL, 0, head, data, len));
+}
+
+static void garbage_on_the_payload_port_disturbs_nobody(void **state)
+{
+    static const tqi_stream_head_t heads[] = {
+        {.kind = TQI_STREAM_DATA, .id = 1, .len = 5},
+        {.kind = TQI_STREAM_CREDIT, .id = 1, .credit = UINT64_MAX},
+        {.kind = TQI_STREAM_STOP, .id = 1},
+        {.kind = TQI_STREAM_REFUSED, .id = SESSION},
+        {.kind = 77, .id = SESSION},
+        {.kind = TQI_STREAM_HELLO, .id = SESSION},
+    };
+    (void)state;
+    world_t *w = world_open(&over_tcp, 1);
+    uint64_t size = 20u << 20;
+    void *context = zmq_ctx_new(), *dealer = zmq_socket(context, ZMQ_DEALER);
+    int linger = 0;
+    zmq_setsockopt(dealer, ZMQ_LINGER, &linger, sizeof linger);
+    assert_int_equal(zmq_connect(dealer, w->address), 0);
+    for (unsigned i = 0; i < tqi_array_len(heads); i++) {
+        say_rubbish(dealer, &heads[i], "wrong", 5);
+        say_rubbish(dealer, &heads[i], NULL, 0);
+    }
+    for (unsigned parts = 1; parts < 6; parts++)
+        for (unsigned i = 0; i < parts; i++)
+            assert_true(zmq_send(dealer, "rubbish", 7, i + 1 < parts ? ZMQ_SNDMORE : 0) >= 0);
+    there_and_back(w, &size, 1, 1u << 20);
+
+    /* A peer that knows its token and then lies: the transfer fails, the port goes on. */
+    w->port->close(w->port, UNIT);
+    tqi_stream_head_t hello = {.kind = TQI_STREAM_HELLO, .id = SESSION};
+    say_rubbish(dealer, &hello, (const char *)w->token, 16);
+    load_t l;
+    load_init(&l, w->segment, 0, &size, 1, 1u << 20);
+    static const tqi_stream_head_t lies[] = {
+        {.kind = TQI_STREAM_DATA, .frame = 1, .len = 5},           /* no such frame */
+        {.kind = TQI_STREAM_DATA, .len = 6},                       /* another length */
+        {.kind = TQI_STREAM_DATA, .len = 5, .offset = 5},          /* not the next */
+        {.kind = TQI_STREAM_DATA, .len = 5, .offset = UINT64_MAX}, /* far away */
+    };
+    for (unsigned i = 0; i < tqi_array_len(lies); i++) {
+        tqi_stream_head_t lie = lies[i];
+        lie.id = next_transfer();
+        assert_int_equal(unit_begins(w, lie.id, &l, true, NULL), TQ_OK);
+        memset(w->segment, 0xee, 64);
+        say_rubbish(dealer, &lie, "wrong", 5);
+        until(w, w->unit.over_cnt == 1);
+        assert_int_equal(end_of(&w->unit, lie.id), TQ_E_MALFORMED);
+        assert_int_equal(w->segment[0], 0xee);
+        forget_ends(w);
+    }
+    load_fini(&l);
+    zmq_close(dealer);
+    zmq_ctx_term(context);
+    assert_int_equal(way_open(w, w->token), TQI_PAYLOAD_STREAM);
+    there_and_back(w, &size, 1, 1u << 20);
+    world_close(w);
+}
+
+/* ---- the arena --------------------------------------------------------------------------------- */
+
+static void segments_open_are_punched_and_close(world_t *w)
+{
+    tqi_err_t err = {0};
+    void *bases[5] = {0};
+    tqi_arena_t *arena = w->arena_port;
+    for (uint32_t id = 2; id < 5; id++) {
+        assert_int_equal(arena->open(arena, id, id * 65536, &bases[id], &err), TQ_OK);
+        assert_int_equal((uintptr_t)bases[id] % 4096, 0);
+        memset(bases[id], (int)id, id * 65536);
+    }
+    arena->punch(arena, 3, 4096, 8192);
+    arena->punch(arena, 3, 0, 0);
+    arena->close(arena, 2);
+    assert_int_equal(((uint8_t *)bases[3])[4095], 3);
+    assert_int_equal(((uint8_t *)bases[3])[12288], 3);
+    assert_int_equal(((uint8_t *)bases[4])[4 * 65536 - 1], 4);
+    /* What was punched can be written again. */
+    memset((uint8_t *)bases[3] + 4096, 7, 8192);
+    assert_int_equal(((uint8_t *)bases[3])[12287], 7);
+    arena->close(arena, 3);
+    arena->close(arena, 4);
+}
+
+/* ---- stamping ---------------------------------------------------------------------------------- */
+
+typedef struct stamp {
+    void (*run)(world_t *w);
+    const driver_t *driver;
+} stamp_t;
+
+static void run_stamp(void **state)
+{
+    const stamp_t *stamp = *state;
+    for (uint64_t seed = 1; seed <= stamp->driver->seeds; seed++) {
+        world_t *w = world_open(stamp->driver, seed);
+        stamp->run(w);
+        world_close(w);
+    }
+}
+
 int main(void)
 {
-    static way_t direct = WAY_DIRECT, ipc = WAY_IPC, tcp = WAY_TCP;
-#define ON_STREAMS(test)                                                                           \
-    {#test " over ipc", test, NULL, NULL, &ipc},                                                   \
+    static const struct {
+        const char *name;
+        void (*run)(world_t *w);
+        bool is_for_streams;
+    } cases[] = {
+#define CASE(test) {#test, test, false}
+#define STREAM_CASE(test)                                                                          \
     {                                                                                              \
-#test " over tcp", test, NULL, NULL, &tcp                                                  \
+#test, test, true                                                                          \
     }
-#define ON_EACH(test) {#test " directly", test, NULL, NULL, &direct}, ON_STREAMS(test)
-    const struct CMUnitTest tests[] = {
-        ON_EACH(frames_of_every_size_arrive_where_they_belong),
-        ON_EACH(thousands_of_small_frames_are_one_transfer),
-        ON_EACH(transfers_run_side_by_side),
-        ON_EACH(a_dropped_transfer_ends_once_and_the_next_one_works),
-        ON_EACH(closing_in_the_middle_leaves_nothing_behind),
-        ON_STREAMS(a_unit_that_goes_ends_its_transfers),
-        ON_STREAMS(a_wrong_token_is_refused_and_the_right_one_still_works),
-        cmocka_unit_test(extents_outside_the_segment_are_refused),
+        CASE(frames_of_every_size_arrive_where_they_belong),
+        CASE(thousands_of_small_frames_are_one_transfer),
+        CASE(transfers_run_side_by_side),
+        CASE(a_small_transfer_does_not_wait_for_a_large_one),
+        CASE(a_dropped_transfer_ends_once_and_the_next_one_works),
+        CASE(closing_in_the_middle_leaves_nothing_behind),
+        CASE(without_a_way_nothing_begins),
+        CASE(segments_open_are_punched_and_close),
+        STREAM_CASE(who_does_not_run_gets_a_window_and_no_more),
+        STREAM_CASE(one_end_drops_and_the_other_learns_of_it_or_is_dropped_too),
+        STREAM_CASE(a_key_that_is_under_way_is_refused_at_the_unit),
+        STREAM_CASE(a_unit_that_goes_ends_its_transfers),
+        STREAM_CASE(a_unit_that_was_started_again_knows_no_old_token),
+        STREAM_CASE(a_wrong_token_is_refused_and_the_right_one_still_works),
+        STREAM_CASE(a_session_that_was_forgotten_is_not_let_in_again),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    static const driver_t *const drivers[] = {&directly, &over_ipc, &over_tcp, &simulated,
+                                              &simulated_directly};
+    enum { CASES = tqi_array_len(cases), DRIVERS = tqi_array_len(drivers) };
+    static stamp_t stamps[CASES * DRIVERS];
+    static char names[CASES * DRIVERS][128];
+    struct CMUnitTest tests[CASES * DRIVERS + 2] = {
+        cmocka_unit_test(extents_outside_the_segment_are_refused),
+        cmocka_unit_test(garbage_on_the_payload_port_disturbs_nobody),
+    };
+    size_t cnt = 2;
+    for (size_t i = 0; i < CASES * DRIVERS; i++) {
+        stamps[i] = (stamp_t){cases[i / DRIVERS].run, drivers[i % DRIVERS]};
+        if (cases[i / DRIVERS].is_for_streams && stamps[i].driver->mode != TQI_PAYLOAD_STREAM)
+            continue;
+        snprintf(names[i], sizeof names[i], "%s %s", cases[i / DRIVERS].name,
+                 stamps[i].driver->name);
+        tests[cnt++] = (struct CMUnitTest){names[i], run_stamp, NULL, NULL, &stamps[i]};
+    }
+    return _cmocka_run_group_tests("payload", tests, cnt, NULL, NULL);
 }

@@ -26,11 +26,12 @@
 #include "sys/mail.h"
 
 #define PUMP_SOURCES_MAX 512
+#define PUMP_MAILBOXES_MAX 64
 
 typedef struct pump {
     tqi_source_t *sources[PUMP_SOURCES_MAX];
     unsigned sources_cnt;
-    tqi_mailbox_t *mailboxes[8];
+    tqi_mailbox_t *mailboxes[PUMP_MAILBOXES_MAX];
     unsigned mailboxes_cnt;
 } pump_t;
 
@@ -40,11 +41,35 @@ static inline void pump_add(pump_t *pump, tqi_source_t *source)
     pump->sources[pump->sources_cnt++] = source;
 }
 
+/* Not there: no effect. */
+static inline void pump_remove(pump_t *pump, const tqi_source_t *source)
+{
+    for (unsigned i = 0; i < pump->sources_cnt; i++)
+        if (pump->sources[i] == source)
+            pump->sources[i] = pump->sources[--pump->sources_cnt];
+}
+
+/* NULL: no effect. */
+static inline void pump_add_mailbox(pump_t *pump, tqi_mailbox_t *box)
+{
+    if (!box)
+        return;
+    assert_true(pump->mailboxes_cnt < PUMP_MAILBOXES_MAX);
+    pump->mailboxes[pump->mailboxes_cnt++] = box;
+}
+
+static inline void pump_remove_mailbox(pump_t *pump, const tqi_mailbox_t *box)
+{
+    for (unsigned i = 0; i < pump->mailboxes_cnt; i++)
+        if (pump->mailboxes[i] == box)
+            pump->mailboxes[i] = pump->mailboxes[--pump->mailboxes_cnt];
+}
+
 static inline tqi_mailbox_t *pump_mailbox(pump_t *pump)
 {
     tqi_mailbox_t *box;
     assert_int_equal(tqi_mailbox_new(&box, NULL), TQ_OK);
-    pump->mailboxes[pump->mailboxes_cnt++] = box;
+    pump_add_mailbox(pump, box);
     return box;
 }
 

@@ -28,6 +28,8 @@ void faults_plan(world_t *w)
         faults->busy = (double)world_between(w, 0, 50) / 1000;
     faults->silence = world_chance(w, 0.5) ? 0 : (double)world_between(w, 0, 100) / 100;
     if (world_chance(w, 0.2))
+        faults->ports = (double)world_between(w, 0, 30) / 1000;
+    if (world_chance(w, 0.2))
         faults->arena = (double)world_between(w, 0, 200) / 1000;
     if (world_chance(w, 0.25))
         w->crash_weight[PROC_CONTROLLER] = 1;

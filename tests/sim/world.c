@@ -186,6 +186,18 @@ static void on_payload(void *ctx, tqi_transfer_key_t key, tq_status_t status, co
         proc_poke(proc);
 }
 
+static void on_death(void *ctx, uint64_t session)
+{
+    proc_t *proc = ctx;
+
+    if (!proc->role)
+        return;
+    world_say(proc->world, "     %s hears that the process of session %" PRIx64 " is dead",
+              proc->name, session);
+    tqi_controller_session_died(proc->controller, session, proc_now(proc));
+    proc_poke(proc);
+}
+
 /* ---- life -------------------------------------------------------------------------------------- */
 
 static tq_status_t boot_controller(proc_t *proc, uint64_t now_ns, tqi_err_t *err)
@@ -200,6 +212,7 @@ static tq_status_t boot_controller(proc_t *proc, uint64_t now_ns, tqi_err_t *err
         .ping_ms = PING_MS,
         .user_conf = "simulated",
         .user_conf_len = 9,
+        .watch = tqi_sim_host_watch(proc->host, on_death, proc),
     };
     tq_status_t rc = tqi_controller_new(&proc->memory.env, &conf, tqi_sim_host_ctrl(proc->host),
                                         now_ns, &proc->controller, err);
@@ -234,11 +247,15 @@ static tq_status_t boot_unit(proc_t *proc, uint64_t now_ns, tqi_err_t *err)
 
 static tq_status_t boot_client(proc_t *proc, uint64_t now_ns, tqi_err_t *err)
 {
+    tqi_process_t self = tqi_sim_host_process(proc->host);
     tqi_client_conf_t conf = {
         .address = tqi_sim_host_address(proc->world->controller->host),
         .name = proc->name,
-        .boot_id = "machine",
-        .pid = proc->id + 1,
+        .boot_id = self.boot_id,
+        /* Of another pid namespace: its death is noticed by its silence. */
+        .pid_ns = self.pid_ns + (proc->id % 2),
+        .pid = self.pid,
+        .start_time = self.start_time,
         .call_timeout_ms = 12000,
         .fetch_timeout_ms = 3000,
         .space_timeout_ms = 4000,
@@ -269,12 +286,15 @@ void proc_boot(proc_t *proc)
     if (proc->kind == PROC_CONTROLLER) {
         model_new_store(w->model);
         grants_new_store(w->grants);
-        rc = boot_controller(proc, proc_now(proc), &err);
-    } else if (proc->kind == PROC_UNIT) {
-        rc = boot_unit(proc, proc_now(proc), &err);
-    } else {
-        rc = boot_client(proc, proc_now(proc), &err);
     }
+    do { /* who finds no memory to begin with is started again */
+        if (proc->kind == PROC_CONTROLLER)
+            rc = boot_controller(proc, proc_now(proc), &err);
+        else if (proc->kind == PROC_UNIT)
+            rc = boot_unit(proc, proc_now(proc), &err);
+        else
+            rc = boot_client(proc, proc_now(proc), &err);
+    } while (rc == TQ_E_NO_MEMORY);
     if (rc != TQ_OK)
         world_fail(w, "INV-30", "%s can't start: %s", proc->name, err.text);
     if (proc->kind == PROC_CLIENT)

@@ -621,7 +621,7 @@ static void a_wrong_token_lets_nobody_in(void **state)
     assert_int_equal(
         client->read(client, (tqi_transfer_key_t){1, 1}, near.frames, NULL, 2, NULL, &err), TQ_OK);
     run(w, TQI_SIM_S);
-    assert_int_equal(w->a.payload_status, TQ_E_PEER_LOST);
+    assert_int_equal(w->a.payload_status, TQ_E_DENIED);
     teardown(w);
 }
 

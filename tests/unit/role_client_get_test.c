@@ -298,6 +298,36 @@ static void a_stream_is_over_when_both_ends_say_so(void **state)
     }
 }
 
+/* It is of another life of the unit. */
+static void a_refused_token_opens_the_way_again(void **state)
+{
+    rig_t rig;
+    tq_row_t rows[] = {10};
+    uint32_t units[] = {1};
+    lens_t lens = {{3}, TQ_ENC_TENSOR};
+    tqi_msg_Commit_t commit;
+    bool has_greeted = false;
+
+    (void)state;
+    rig_init(&rig);
+    rig.mode = TQI_PAYLOAD_STREAM;
+    rig_greet(&rig);
+    rig_submit(&rig, get_op(&rig, rows, 1, "x", 0));
+    answer_resolve(&rig, units, 1);
+    rig_greet_unit(&rig);
+    answer_prepare(&rig, &lens, 1, NULL);
+    rig_frame_t frame = rig_expect(&rig, TQI_KIND_Commit, &commit);
+    rig_free(&frame);
+    moved(&rig, 0, TQ_E_DENIED);
+    rig_idle(&rig, 500);
+    assert_int_equal(rig.done_cnt, 0);
+    assert_int_equal(rig.ways_closed, 1);
+    for (uint32_t i = 0; i < rig.frames_cnt; i++)
+        has_greeted |= rig.frames[i].env.kind == TQI_KIND_Hello;
+    assert_true(has_greeted);
+    rig_fini(&rig);
+}
+
 static void a_row_that_goes_away_in_between_is_resolved_once_more(void **state)
 {
     rig_t rig;
@@ -602,6 +632,7 @@ int main(void)
         cmocka_unit_test(direct_reads_land_in_the_column_and_count_if_the_pin_was_held),
         cmocka_unit_test(a_pin_that_was_let_go_makes_the_get_read_again),
         cmocka_unit_test(a_stream_is_over_when_both_ends_say_so),
+        cmocka_unit_test(a_refused_token_opens_the_way_again),
         cmocka_unit_test(a_row_that_goes_away_in_between_is_resolved_once_more),
         cmocka_unit_test(what_is_missing_is_named),
         cmocka_unit_test(a_field_that_some_row_lacks_can_be_left_out),

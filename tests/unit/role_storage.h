@@ -66,6 +66,7 @@ typedef struct rig {
     uint32_t transfers_cnt;
     uint32_t forgotten;
     bool refuses_payload;
+    bool refuses_offers;
 
     uint64_t seq; /* of the client's requests */
     uint64_t ack;
@@ -131,12 +132,15 @@ static inline const char *rig_why_down(tqi_ctrl_t *ctrl)
     return "connection refused";
 }
 
-static inline void rig_offer(tqi_payload_unit_t *port, uint64_t session, const char **address,
-                             uint8_t token[16], uint64_t *direct_arena)
+static inline tq_status_t rig_offer(tqi_payload_unit_t *port, uint64_t session,
+                                    const char **address, uint8_t token[16], uint64_t *direct_arena)
 {
+    if (RIG_OF(port, payload)->refuses_offers)
+        return TQ_E_NO_MEMORY;
     *address = "inproc://data";
     memset(token, (int)session, 16);
     *direct_arena = RIG_OF(port, payload)->has_direct ? 4711 : 0;
+    return TQ_OK;
 }
 
 static inline void rig_forget(tqi_payload_unit_t *port, uint64_t session)

@@ -275,6 +275,20 @@ static void a_hello_is_told_where_the_payload_goes(void **state)
     rig_close(&rig);
 }
 
+static void a_hello_that_finds_no_memory_for_a_way_is_refused_and_said_again(void **state)
+{
+    rig_t rig;
+    (void)state;
+    rig_start(&rig, CAPACITY);
+    rig_register(&rig);
+    rig.refuses_offers = true;
+    assert_int_equal(rig_hello_as(&rig, RIG_CLIENT, RIG_SESSION, 1), TQ_E_NO_MEMORY);
+    rig.refuses_offers = false;
+    assert_int_equal(rig_hello_as(&rig, RIG_CLIENT, RIG_SESSION, 1), TQ_OK);
+    assert_int_equal(rig.msg.hello.payload_token.len, 16);
+    rig_close(&rig);
+}
+
 static void a_connection_speaks_for_the_session_of_its_hello_only(void **state)
 {
     rig_t rig;
@@ -548,6 +562,7 @@ int main(void)
         cmocka_unit_test(another_store_finds_it_empty),
         cmocka_unit_test(a_message_for_another_store_is_refused),
         cmocka_unit_test(a_hello_is_told_where_the_payload_goes),
+        cmocka_unit_test(a_hello_that_finds_no_memory_for_a_way_is_refused_and_said_again),
         cmocka_unit_test(a_connection_speaks_for_the_session_of_its_hello_only),
         cmocka_unit_test(a_request_sent_twice_is_executed_once),
         cmocka_unit_test(answers_go_to_the_newest_connection),

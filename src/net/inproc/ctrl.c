@@ -186,6 +186,8 @@ static tq_status_t inproc_connect(tqi_ctrl_t *ctrl, const char *address, tqi_pee
                                   tqi_err_t *err)
 {
     inproc_t *self = inproc_of(ctrl);
+    if (!inproc_serves(&self->adapter, address))
+        return tqi_fail(err, TQ_E_CONFIG, "'%.300s' is no in-process address", address);
     link_t *link = calloc(1, sizeof *link);
     tqi_peer_t handle = ++self->peer_last;
     if (!link)
@@ -230,6 +232,7 @@ static tq_status_t inproc_send(tqi_ctrl_t *ctrl, tqi_peer_t peer, tqi_buf_t *fra
     link_t *link = tqi_map_u64_get(&self->peers, peer);
     if (!link)
         return TQ_E_UNREACHABLE;
+    tqi_assert(frame->len > 0); /* an empty letter is a hang-up */
     int from = end_of(link, self, peer);
     size_t queued = atomic_load_explicit(&link->ends[1 - from].bytes, memory_order_relaxed);
     if (queued > 0 && queued + frame->len > LINK_BYTES_MAX)
@@ -248,9 +251,9 @@ static tq_status_t inproc_listen(tqi_ctrl_adapter_t *adapter, const char *addres
 {
     inproc_t *self = tqi_container_of(adapter, inproc_t, adapter);
     size_t len = strlen(address);
+    if (len >= TQI_ADDRESS_MAX || !inproc_serves(adapter, address) || len < sizeof SCHEME)
+        return tqi_fail(err, TQ_E_CONFIG, "'%.300s' is no in-process address", address);
     const char *text = address + sizeof SCHEME - 1;
-    if (len >= TQI_ADDRESS_MAX || *text == 0)
-        return tqi_fail(err, TQ_E_CONFIG, "'%s' is no in-process address", address);
     name_t *name = malloc(sizeof *name + strlen(text) + 1);
     if (!name)
         return tqi_fail(err, TQ_E_NO_MEMORY, "no memory to listen on %s", address);

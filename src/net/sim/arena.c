@@ -67,10 +67,12 @@ static tq_status_t arena_open(tqi_arena_t *arena, uint32_t id, uint64_t bytes, v
     if (tqi_map_u64_get(&host->segments, id) || bytes == 0 || bytes % 4096 != 0)
         arena_fault(host, "segment %" PRIu32 " of %" PRIu64 " bytes was opened twice or crooked",
                     id, bytes);
-    if (host->fault[0] || sim_chance(host->sim, host->sim->conf.faults.arena))
+    host->arena_calls++;
+    if (host->fault[0] || host->arena_calls == host->arena_fail_at ||
+        sim_chance(host->sim, host->sim->conf.faults.arena))
         return tqi_fail(err, TQ_E_SYSTEM, "the simulated arena refuses segment %" PRIu32, id);
     segment = sim_alloc(sizeof *segment);
-    segment->memory = malloc(bytes + 2 * GUARD_BYTES);
+    segment->memory = aligned_alloc(4096, bytes + 2 * GUARD_BYTES);
     tqi_assert(segment->memory);
     segment->base = segment->memory + GUARD_BYTES;
     segment->bytes = bytes;

@@ -68,6 +68,7 @@ static void lane_init(lane_t *lane, conn_t *conn, int to)
 conn_t *conn_dial(tqi_sim_host_t *host, const char *name, conn_kind_t kind, void *user)
 {
     tqi_sim_t *sim = host->sim;
+    const tqi_sim_host_t *to = sim_find(sim, name);
     conn_t *conn;
 
     if (strlen(name) >= sizeof conn->target)
@@ -75,6 +76,7 @@ conn_t *conn_dial(tqi_sim_host_t *host, const char *name, conn_kind_t kind, void
     conn = sim_alloc(sizeof *conn);
     conn->sim = sim;
     conn->kind = kind;
+    conn->is_refused = (!to || !to->is_up || !to->is_listening) && sim_chance(sim, 0.3);
     snprintf(conn->target, sizeof conn->target, "%s", name);
     conn->ends[0] = (conn_end_t){.host = host, .is_open = true, .user = user};
     lane_init(&conn->lanes[0], conn, 0);
@@ -209,7 +211,7 @@ static void dial_done(void *ctx)
     tqi_sim_t *sim = conn->sim;
     tqi_sim_host_t *from = conn->ends[0].host, *to = sim_find(sim, conn->target);
 
-    if (to &&
+    if (to && !conn->is_refused &&
         (tqi_sim_is_blocked(sim, from, to) || tqi_sim_is_blocked(sim, to, from) || to->is_paused)) {
         /* Nobody says no: the handshake is tried again and again. */
         tqi_sim_at(sim, &conn->dial,
@@ -220,7 +222,7 @@ static void dial_done(void *ctx)
         tqi_sim_at(sim, &conn->dial, sim->now_ns + DIAL_AGAIN_NS);
         return;
     }
-    if (!to || !to->is_up || !to->is_listening) {
+    if (conn->is_refused || !to || !to->is_up || !to->is_listening) {
         from->why_down = "connection refused";
         conn->ends[1].host = to ? to : from;
         upcall_end(conn, 0);

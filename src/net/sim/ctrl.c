@@ -35,6 +35,8 @@ static tq_status_t ctrl_connect(tqi_ctrl_t *ctrl, const char *address, tqi_peer_
         return tqi_fail(err, TQ_E_CONFIG, "'%s' is no address of this network", address);
     if (!host->is_up)
         return tqi_fail(err, TQ_E_SYSTEM, "the process is dead");
+    if (port_fails(host))
+        return tqi_fail(err, TQ_E_NO_MEMORY, "no memory for a connection to %s", address);
     conn = conn_dial(host, address + sizeof SCHEME - 1, CONN_CTRL, NULL);
     if (!conn)
         return tqi_fail(err, TQ_E_CONFIG, "'%s' is too long", address);
@@ -62,8 +64,11 @@ static tq_status_t ctrl_send(tqi_ctrl_t *ctrl, tqi_peer_t peer, tqi_buf_t *frame
     tqi_sim_host_t *host = host_of(ctrl);
     conn_t *conn = tqi_map_u64_get(&host->peers, peer);
 
-    if (!conn)
+    if (!conn || conn->is_refused)
         return TQ_E_UNREACHABLE;
+    if (port_fails(host))
+        return TQ_E_NO_MEMORY;
+    tqi_assert(frame->len > 0);
     int at = end_of(conn, host, peer);
     lane_t *lane = &conn->lanes[1 - at];
     if ((lane->bytes > 0 && lane->bytes + frame->len > host->sim->conf.queue_bytes_max) ||

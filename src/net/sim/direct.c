@@ -81,7 +81,8 @@ static void copy_runs(void *ctx)
         copy_next(copy);
         return;
     }
-    bool was_dropped = copy->is_dropped;
+    /* Who asks to stop what was copied meanwhile hears that it is done. */
+    bool was_dropped = copy->is_dropped && copy->at < copy->parts_cnt;
     copy_free(copy);
     host->sink.on_payload(host->sink.ctx, key, was_dropped ? TQ_E_CANCELLED : TQ_OK,
                           was_dropped ? "the copy was cancelled" : "");

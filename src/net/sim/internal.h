@@ -7,6 +7,7 @@
  *   ctrl.c     the ctrl port
  *   payload.c  the payload ports, mode STREAM; direct.c mode DIRECT
  *   arena.c    segments
+ *   watch.c    the watch port
  *   memory.c   the environment that counts
  */
 #ifndef TQI_NET_SIM_INTERNAL_H
@@ -83,6 +84,7 @@ struct conn {
     conn_kind_t kind;
     bool is_up;
     uint32_t in_use; /* by an upcall: not freed meanwhile */
+    bool is_refused; /* nobody listens, and who sends is told so at once */
     char target[64]; /* host's name */
     tqi_sim_event_t dial;
     tqi_sim_event_t told[2]; /* an end learns late that it is over */
@@ -129,6 +131,7 @@ struct tqi_sim_host {
     bool is_paused;
     bool is_listening;
     uint32_t process;
+    uint64_t life; /* number of the present one, from 1 */
     uint64_t offset_ns;
     int32_t ppm;
     tqi_sink_t sink;
@@ -145,17 +148,31 @@ struct tqi_sim_host {
     tqi_list_t transfers;   /* transfer_t of both sides */
     tqi_list_t copies;      /* copy_t, mode DIRECT */
 
+    tqi_watch_t watch;
+    void (*on_death)(void *ctx, uint64_t id);
+    void *on_death_ctx;
+    tqi_map_u64_t watched; /* id -> watched_t */
+
     tqi_arena_t arena;
     uint64_t arena_handle;
     tqi_map_u64_t segments;
     uint64_t arena_bytes;
     char fault[200];
+
+    uint64_t port_calls, port_fail_at; /* calls so far, and which one is refused */
+    uint64_t arena_calls, arena_fail_at;
 };
 
 void ctrl_init(tqi_sim_host_t *host);
 void payload_init(tqi_sim_host_t *host);
 void payload_kill(tqi_sim_host_t *host);
 void arena_init(tqi_sim_host_t *host);
+void watch_init(tqi_sim_host_t *host);
+void watch_kill(tqi_sim_host_t *host);
+/* The process of this host has died where others see it. */
+void watch_tell(tqi_sim_host_t *host);
+/* A call to a port of this host is to fail for want of memory. */
+bool port_fails(tqi_sim_host_t *host);
 void arena_fault(tqi_sim_host_t *host, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 segment_t *segment_ref(tqi_sim_host_t *host, uint32_t id);
 void segment_unref(segment_t *segment);

@@ -144,18 +144,21 @@ static void transfer_end(transfer_t *t, tq_status_t status, const char *text)
     tqi_sim_at(t->host->sim, &t->event, soon(t->host->sim));
 }
 
-static void say(conn_t *conn, int from, const chunk_t *chunk, const void *data, size_t len)
+/* False: the sender has learned just now that the connection is gone. */
+static bool say(conn_t *conn, int from, const chunk_t *chunk, const void *data, size_t len)
 {
     uint8_t *bytes;
+    bool is_sent;
 
     if (!conn)
-        return;
+        return true;
     bytes = sim_alloc(sizeof *chunk + len);
     memcpy(bytes, chunk, sizeof *chunk);
     if (len > 0)
         memcpy(bytes + sizeof *chunk, data, len);
-    (void)conn_send(conn, from, bytes, sizeof *chunk + len, false);
+    is_sent = conn_send(conn, from, bytes, sizeof *chunk + len, false);
     free(bytes);
+    return is_sent;
 }
 
 static admitted_t *admitted_of(const transfer_t *t)
@@ -201,9 +204,10 @@ static void transfer_runs(void *ctx)
         .kind = CHUNK_DATA, .id = t->key.transfer, .frame = t->frame, .offset = t->offset};
     len = take(t, bytes, tqi_u64_min(len, t->credit), false);
     t->credit -= len;
-    say(conn, t->way ? 0 : 1, &chunk, bytes, len);
+    /* It may end within the call. A unit that has learned that its reader is gone sends no more. */
+    if (!say(conn, t->way ? 0 : 1, &chunk, bytes, len) && !t->way)
+        transfer_end(t, TQ_E_PEER_LOST, "the payload connection is gone");
     free(bytes);
-    /* It may have ended within the call. */
     if (!t->is_over)
         tqi_sim_at(sim, &t->event, soon(sim));
 }
@@ -322,14 +326,14 @@ static void on_hello(tqi_sim_host_t *host, conn_t *conn, const chunk_t *chunk, c
 }
 
 /* The client's end of a connection is over: so are its transfers. */
-static void way_down(way_t *way, const char *text)
+static void way_down(way_t *way, tq_status_t status, const char *text)
 {
     way->conn = NULL;
     tqi_list_each(&way->host->transfers, node)
     {
         transfer_t *t = tqi_container_of(node, transfer_t, node);
         if (t->way == way)
-            transfer_end(t, TQ_E_PEER_LOST, text);
+            transfer_end(t, status, text);
     }
 }
 
@@ -352,7 +356,7 @@ void payload_on_frame(conn_t *conn, int at, const void *data, size_t len)
     if (chunk.kind == CHUNK_REFUSED) {
         if (way) {
             conn_close(conn, 0);
-            way_down(way, "the unit does not know the token");
+            way_down(way, TQ_E_DENIED, "the unit does not know the token");
         }
         return;
     }
@@ -361,17 +365,17 @@ void payload_on_frame(conn_t *conn, int at, const void *data, size_t len)
     if (chunk.kind == CHUNK_DATA) {
         on_data(host, conn, at, t, &chunk, bytes, len);
     } else if (t && t->is_outgoing && chunk.kind == CHUNK_CREDIT) {
-        t->credit += chunk.credit;
+        t->credit = tqi_u64_min(t->credit + chunk.credit, host->sim->conf.window_bytes);
         resume(t);
     } else if (t && t->is_outgoing && chunk.kind == CHUNK_STOP) {
-        transfer_end(t, TQ_E_CANCELLED, "the receiver takes no more");
+        transfer_end(t, way ? TQ_E_PEER_LOST : TQ_E_CANCELLED, "the receiver takes no more");
     }
 }
 
 void payload_on_end(conn_t *conn, int at)
 {
     if (at == 0 && conn->ends[0].user)
-        way_down(conn->ends[0].user, "the payload connection broke");
+        way_down(conn->ends[0].user, TQ_E_PEER_LOST, "the payload connection broke");
     if (at == 1 && conn->ends[1].user)
         ((admitted_t *)conn->ends[1].user)->conn = NULL;
     conn->ends[at].user = NULL;
@@ -419,6 +423,7 @@ static tqi_payload_mode_t client_open(tqi_payload_client_t *port, uint64_t unit_
     way_t *way = sim_alloc(sizeof *way);
     tq_status_t rc;
 
+    client_close(port, unit_id);
     way->host = host;
     way->unit_id = unit_id;
     way->session = session;
@@ -429,6 +434,11 @@ static tqi_payload_mode_t client_open(tqi_payload_client_t *port, uint64_t unit_
                           token_len != TOKEN_BYTES || strlen(address) >= sizeof way->target))) {
         free(way);
         tqi_fail(err, TQ_E_UNREACHABLE, "'%s' is no payload address of this network", address);
+        return TQI_PAYLOAD_NONE;
+    }
+    if (port_fails(host)) {
+        free(way);
+        tqi_fail(err, TQ_E_NO_MEMORY, "no memory for a payload connection");
         return TQI_PAYLOAD_NONE;
     }
     rc = tqi_map_u64_put(&host->ways, unit_id, way, NULL);
@@ -450,6 +460,8 @@ static tq_status_t client_begin(tqi_payload_client_t *port, tqi_transfer_key_t k
 
     if (!host->is_up || !way)
         return tqi_fail(err, TQ_E_UNREACHABLE, "there is no way to unit %" PRIu64, key.owner);
+    if (port_fails(host))
+        return tqi_fail(err, TQ_E_NO_MEMORY, "no memory for a transfer");
     if (way->direct) {
         if (!way->direct->is_up || way->direct->arena_handle != way->direct_handle)
             return tqi_fail(err, TQ_E_UNREACHABLE, "the arena of unit %" PRIu64 " is gone",
@@ -491,12 +503,14 @@ static tqi_sim_host_t *unit_of(tqi_payload_unit_t *port)
     return tqi_container_of(port, tqi_sim_host_t, unit);
 }
 
-static void unit_offer(tqi_payload_unit_t *port, uint64_t id, const char **address,
-                       uint8_t token[16], uint64_t *direct_arena)
+static tq_status_t unit_offer(tqi_payload_unit_t *port, uint64_t id, const char **address,
+                              uint8_t token[16], uint64_t *direct_arena)
 {
     tqi_sim_host_t *host = unit_of(port);
     admitted_t *session = tqi_map_u64_get(&host->sessions, id);
 
+    if (!session && port_fails(host))
+        return TQ_E_NO_MEMORY;
     if (!session) {
         session = sim_alloc(sizeof *session);
         session->session = id;
@@ -508,6 +522,7 @@ static void unit_offer(tqi_payload_unit_t *port, uint64_t id, const char **addre
     *address = host->payload_address;
     memcpy(token, session->token, TOKEN_BYTES);
     *direct_arena = host->process ? host->arena_handle : 0;
+    return TQ_OK;
 }
 
 static void unit_forget(tqi_payload_unit_t *port, uint64_t id)
@@ -527,6 +542,8 @@ static tq_status_t unit_begin(tqi_payload_unit_t *port, tqi_transfer_key_t key,
 
     if (!host->is_up || transfer_find(host, key, true))
         return tqi_fail(err, TQ_E_CLOSED, "the payload port is closed, or has this transfer");
+    if (port_fails(host))
+        return tqi_fail(err, TQ_E_NO_MEMORY, "no memory for a transfer");
     transfer_new(host, NULL, key, frames, cnt, is_outgoing);
     return TQ_OK;
 }

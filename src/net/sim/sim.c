@@ -37,6 +37,33 @@ bool sim_chance(tqi_sim_t *sim, double probability)
     return probability > 0 && tqi_rng_chance(&sim->rng, probability);
 }
 
+bool port_fails(tqi_sim_host_t *host)
+{
+    host->port_calls++;
+    return host->port_calls == host->port_fail_at ||
+           sim_chance(host->sim, host->sim->conf.faults.ports);
+}
+
+void tqi_sim_host_fail_port(tqi_sim_host_t *host, uint64_t at)
+{
+    host->port_fail_at = at;
+}
+
+void tqi_sim_host_fail_arena(tqi_sim_host_t *host, uint64_t at)
+{
+    host->arena_fail_at = at;
+}
+
+uint64_t tqi_sim_host_port_calls(const tqi_sim_host_t *host)
+{
+    return host->port_calls;
+}
+
+uint64_t tqi_sim_host_arena_calls(const tqi_sim_host_t *host)
+{
+    return host->arena_calls;
+}
+
 void sim_trace(tqi_sim_t *sim, const char *what, const tqi_sim_host_t *from,
                const tqi_sim_host_t *to, const void *data, size_t len, bool is_payload)
 {
@@ -75,6 +102,7 @@ void tqi_sim_free(tqi_sim_t *sim)
         tqi_map_u64_fini(&host->ways, NULL, NULL);
         tqi_map_u64_fini(&host->sessions, NULL, NULL);
         tqi_map_u64_fini(&host->segments, NULL, NULL);
+        tqi_map_u64_fini(&host->watched, NULL, NULL);
         free(host);
     }
     /* What is left of connections has no ends any more, only frames for nobody. */
@@ -160,11 +188,13 @@ tqi_sim_host_t *tqi_sim_host_new(tqi_sim_t *sim, const char *name)
     tqi_map_u64_init(&host->ways, tqi_env_malloc());
     tqi_map_u64_init(&host->sessions, tqi_env_malloc());
     tqi_map_u64_init(&host->segments, tqi_env_malloc());
+    tqi_map_u64_init(&host->watched, tqi_env_malloc());
     tqi_list_init(&host->transfers);
     tqi_list_init(&host->copies);
     ctrl_init(host);
     payload_init(host);
     arena_init(host);
+    watch_init(host);
     sim->hosts[sim->hosts_cnt++] = host;
     return host;
 }
@@ -195,6 +225,7 @@ void tqi_sim_host_boot(tqi_sim_host_t *host, const tqi_sink_t *sink, bool is_lis
     host->is_up = true;
     host->is_listening = is_listening;
     host->process = process;
+    host->life++;
     host->arena_handle = ++host->sim->arena_last;
     host->fault[0] = '\0';
 }
@@ -226,6 +257,9 @@ void tqi_sim_host_kill(tqi_sim_host_t *host, bool is_silent)
         tqi_map_u64_take(&host->peers, item->key);
     payload_kill(host);
     direct_kill(host);
+    watch_kill(host);
+    if (!is_silent)
+        watch_tell(host);
 }
 
 bool tqi_sim_host_is_up(const tqi_sim_host_t *host)

@@ -15,7 +15,7 @@
  *   a partition holds frames back, in one direction or both; when it heals they arrive, or the
  *     connection turns out to be broken
  *   queued frames reach whoever listens at the address when the connection comes about, also a
- *     process that was started since
+ *     process that was started since; where nobody listens they are taken, or refused at once
  *   nothing is duplicated within a connection: libzmq does not. Senders that send again do.
  */
 #ifndef TQI_NET_SIM_SIM_H
@@ -28,6 +28,7 @@
 #include "base/heap.h"
 #include "base/rng.h"
 #include "net/adapter.h"
+#include "net/watch.h"
 
 #define TQI_SIM_HOSTS_MAX 64
 #define TQI_SIM_US UINT64_C(1000)
@@ -46,6 +47,7 @@ typedef struct tqi_sim_faults {
     double loss;       /* a ctrl frame vanishes */
     double breaks;     /* a frame breaks its connection */
     double busy;       /* a ctrl send is refused with E_BUSY */
+    double ports;      /* a call to a port fails for want of memory: E_NO_MEMORY, or no way */
     double silence;    /* a side is not told that its connection ended */
     double arena;      /* opening a segment fails */
 } tqi_sim_faults_t;
@@ -136,6 +138,12 @@ tqi_ctrl_t *tqi_sim_host_ctrl(tqi_sim_host_t *host);
 tqi_payload_client_t *tqi_sim_host_payload_client(tqi_sim_host_t *host);
 tqi_payload_unit_t *tqi_sim_host_payload_unit(tqi_sim_host_t *host);
 tqi_arena_t *tqi_sim_host_arena(tqi_sim_host_t *host);
+/* The watch port; deaths are told to on_death, for all lives to come. Every host is a process of one
+ * machine, which sees how the others die unless they do so silently. */
+tqi_watch_t *tqi_sim_host_watch(tqi_sim_host_t *host, void (*on_death)(void *ctx, uint64_t id),
+                                void *ctx);
+/* Who the process of the present life says it is; the strings are static. */
+tqi_process_t tqi_sim_host_process(const tqi_sim_host_t *host);
 
 /* The first thing that a role did to its arena and must not do (opened an id twice, wrote outside of
  * a segment, punched what is not there), as a sentence; NULL: nothing. */
@@ -146,6 +154,13 @@ uint64_t tqi_sim_host_arena_bytes(const tqi_sim_host_t *host);
 uint32_t tqi_sim_host_transfers_cnt(const tqi_sim_host_t *host);
 /* Peers that the ctrl port has. */
 uint32_t tqi_sim_host_peers_cnt(const tqi_sim_host_t *host);
+
+/* Counting from the host's first life: call number `at` of those that faults.ports may refuse is
+ * refused; and segment number `at`. 0: none. */
+void tqi_sim_host_fail_port(tqi_sim_host_t *host, uint64_t at);
+void tqi_sim_host_fail_arena(tqi_sim_host_t *host, uint64_t at);
+uint64_t tqi_sim_host_port_calls(const tqi_sim_host_t *host);
+uint64_t tqi_sim_host_arena_calls(const tqi_sim_host_t *host);
 
 /* ---- the network ----------------------------------------------------------------------------- */
 

@@ -162,7 +162,7 @@ static bool has_port(const char *address)
 
 static tq_status_t check_address(const char *address, tqi_err_t *err)
 {
-    if (is_tcp(address) ? has_port(address) : address[6] != 0)
+    if (is_tcp(address) ? has_port(address) : is_ipc(address) && address[6] != 0)
         return TQ_OK;
     return tqi_fail(err, TQ_E_CONFIG,
                     "'%.300s' is no address: expected ipc://PATH, or tcp://HOST:PORT with a port "

@@ -289,6 +289,7 @@ static tq_status_t ctrl_send(tqi_ctrl_t *ctrl, tqi_peer_t handle, tqi_buf_t *fra
     peer_t *peer = tqi_map_u64_get(&self->peers, handle);
     if (!peer || tqi_map_u64_get(&self->lost, handle))
         return TQ_E_UNREACHABLE;
+    tqi_assert(frame->len > 0);
     bool may_try = peer->queue.cnt == 0 && (peer->id_len > 0 || peer->is_connected);
     tq_status_t rc = may_try ? send_now(peer, frame) : TQ_E_BUSY;
     if (rc == TQ_E_UNREACHABLE) {

@@ -172,7 +172,7 @@ static void on_chunk_copied(tqi_copy_job_t *job, bool was_cancelled)
 static void say(conn_t *conn, tqi_stream_kind_t kind, uint64_t id, uint64_t credit)
 {
     tqi_stream_head_t head = {.kind = kind, .id = id, .credit = credit};
-    if (!conn->item.socket)
+    if (!conn->is_up) /* before HELLO nobody would listen */
         return;
     (void)tqi_stream_say(conn->item.socket, NULL, 0, &head, NULL, 0);
     tqi_poller_mark(&conn->item);
@@ -370,6 +370,9 @@ static void conn_up(conn_t *conn)
 {
     client_t *self = conn->self;
     tqi_stream_head_t head = {.kind = TQI_STREAM_HELLO, .id = conn->session};
+    /* A send looks for what the I/O thread made only if the last look is a while ago; asking for
+     * events always does. Without, a connection that is there is "full" at times. */
+    (void)tqi_zmq_events(conn->item.socket);
     if (!tqi_stream_say(conn->item.socket, NULL, 0, &head, conn->token, sizeof conn->token)) {
         conn_down(conn, TQ_E_PEER_LOST, "the payload connection broke at once");
         return;

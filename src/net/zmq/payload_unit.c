@@ -348,25 +348,24 @@ static bool unit_is_busy(tqi_source_t *source)
 
 /* ---- the port -------------------------------------------------------------------------------- */
 
-static void unit_offer(tqi_payload_unit_t *port, uint64_t id, const char **address,
-                       uint8_t token[16], uint64_t *direct_arena)
+static tq_status_t unit_offer(tqi_payload_unit_t *port, uint64_t id, const char **address,
+                              uint8_t token[16], uint64_t *direct_arena)
 {
     unit_t *self = unit_of(port);
     session_t *session = tqi_map_u64_get(&self->sessions, id);
-    if (!session && (session = tqi_env_zalloc(self->env, sizeof *session))) {
+    if (!session) {
+        session = tqi_env_zalloc(self->env, sizeof *session);
+        if (!session || tqi_map_u64_put(&self->sessions, id, session, NULL) != TQ_OK) {
+            tqi_env_free(self->env, session, sizeof *session);
+            return TQ_E_NO_MEMORY;
+        }
         session->id = id;
         tqi_entropy(session->token, sizeof session->token);
-        if (tqi_map_u64_put(&self->sessions, id, session, NULL) != TQ_OK) {
-            tqi_env_free(self->env, session, sizeof *session);
-            session = NULL;
-        }
     }
-    *address = session ? self->advertised : "";
-    if (session)
-        memcpy(token, session->token, TQI_STREAM_TOKEN);
-    else
-        memset(token, 0, TQI_STREAM_TOKEN);
+    *address = self->advertised;
+    memcpy(token, session->token, TQI_STREAM_TOKEN);
     *direct_arena = self->direct_arena;
+    return TQ_OK;
 }
 
 static void unit_forget(tqi_payload_unit_t *port, uint64_t id)

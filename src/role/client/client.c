@@ -460,6 +460,9 @@ static void on_payload(tqi_role_t *role, tqi_transfer_key_t key, tq_status_t sta
         return;
     }
     op = slot->op;
+    /* A token that is not good any more is of another life of the unit: the way has broken. */
+    if (status == TQ_E_DENIED)
+        status = TQ_E_PEER_LOST;
     if (tq_status_class(status) == TQ_CLASS_PEER) {
         slot->link->must_reopen = true;
         snprintf(slot->link->mode_text, sizeof slot->link->mode_text, "%s", text ? text : "");

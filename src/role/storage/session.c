@@ -268,7 +268,9 @@ static void on_hello(tqi_unit_t *unit, request_t *request, const tqi_envelope_t 
     }
     if (!session)
         session = session_new(unit, env->session);
-    if (!session || peer_bind(unit, request->peer, env->session) != TQ_OK) {
+    if (!session || peer_bind(unit, request->peer, env->session) != TQ_OK ||
+        (unit->payload && unit->payload->offer(unit->payload, session->id, &address, token,
+                                               &direct_arena) != TQ_OK)) {
         reply_error(unit, request, TQ_E_NO_MEMORY, "no memory for another session", NULL);
         return;
     }
@@ -277,8 +279,6 @@ static void on_hello(tqi_unit_t *unit, request_t *request, const tqi_envelope_t 
         session->peer = request->peer;
         session->epoch = env->epoch;
     }
-    if (unit->payload)
-        unit->payload->offer(unit->payload, session->id, &address, token, &direct_arena);
     session->is_direct = direct_arena != 0;
     tqi_msg_Hello_R_t answer = {
         .version = TQI_VERSION_MAX,
