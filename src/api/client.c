@@ -25,6 +25,7 @@
 
 #include <tq/tq.h>
 
+#include "api/address.h"
 #include "api/buffer.h"
 #include "api/fork.h"
 #include "api/way.h"
@@ -274,33 +275,6 @@ static void open_discard(tqi_letter_t *letter, bool is_closed)
 
 /* ---- client ------------------------------------------------------------------------------------ */
 
-/* "address#incarnation" in its two parts; the first is malloc's. */
-static tq_status_t parse_address(const char *given, char **address, uint64_t *incarnation,
-                                 tqi_err_t *err)
-{
-    static const char hex[] = "0123456789abcdefABCDEF";
-    const char *mark;
-
-    *incarnation = 0;
-    if (!given)
-        given = getenv("TQ_ADDRESS");
-    if (!given || given[0] == '\0')
-        return tqi_fail(err, TQ_E_CONFIG,
-                        "no address of a store was given: set address, or TQ_ADDRESS");
-    mark = strchr(given, '#');
-    if (mark) {
-        if (strspn(mark + 1, hex) == 16 && mark[17] == '\0')
-            *incarnation = strtoull(mark + 1, NULL, 16);
-        if (*incarnation == 0)
-            return tqi_fail(err, TQ_E_CONFIG,
-                            "'%.300s': what follows # must be the store's incarnation, 16 hex "
-                            "digits",
-                            given);
-    }
-    *address = strndup(given, mark ? (size_t)(mark - given) : strlen(given));
-    return *address ? TQ_OK : tqi_fail(err, TQ_E_NO_MEMORY, "no memory for an address");
-}
-
 static tq_status_t client_start(tq_client_t *client, const tq_client_conf_t *conf,
                                 const char *address, uint64_t incarnation, tqi_err_t *err)
 {
@@ -431,7 +405,7 @@ tq_status_t tq_client_open(const tq_client_conf_t *conf, tq_client_t **out, tq_e
     if (conf->copy_threads > 4)
         return tqi_fail(err, TQ_E_CONFIG, "%" PRIu32 " copy threads: there can be 1 to 4",
                         conf->copy_threads);
-    rc = parse_address(conf->address, &address, &incarnation, err);
+    rc = tqi_address_parse(conf->address, &address, &incarnation, err);
     if (rc != TQ_OK)
         return rc;
     client = calloc(1, sizeof *client);
