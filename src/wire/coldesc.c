@@ -339,14 +339,24 @@ tq_status_t tqi_schema_encode(tqi_buf_t *buf, const tq_schema_t *schema)
     return TQ_OK;
 }
 
+/* Only tensors have a dtype and a shape; where shapes differ there is none, and where dtypes do too
+ * there is neither. */
+static bool schema_can_be(uint8_t encoding, uint8_t dtype, uint8_t is_nested, uint8_t ndim)
+{
+    if (encoding != TQ_ENC_TENSOR)
+        return encoding <= TQ_ENC_PICKLE && dtype == TQ_DTYPE_NONE && is_nested == 0 && ndim == 0;
+    if (is_nested)
+        return is_nested == 1 && ndim == 0 && (dtype == TQ_DTYPE_NONE || tq_dtype_size(dtype) > 0);
+    return tq_dtype_size(dtype) > 0 && ndim <= TQ_NDIM_MAX;
+}
+
 tq_status_t tqi_schema_decode(tqi_bytes_t blob, tq_schema_t *schema)
 {
     const uint8_t *p = blob.data;
     memset(schema, 0, sizeof *schema);
     if (blob.len == 0)
         return TQ_OK;
-    if (blob.len < 4 || p[0] > TQ_ENC_PICKLE || p[2] > 1 || p[3] > TQ_NDIM_MAX ||
-        blob.len != 4 + (size_t)p[3] * 8)
+    if (blob.len < 4 || !schema_can_be(p[0], p[1], p[2], p[3]) || blob.len != 4 + (size_t)p[3] * 8)
         return TQ_E_MALFORMED;
     schema->encoding = p[0];
     schema->dtype = p[1];
@@ -375,8 +385,11 @@ void tqi_schema_of(const tqi_coldesc_t *col, tq_schema_t *schema)
             if (next.encoding != desc.encoding)
                 desc.encoding = TQ_ENC_PICKLE;
         }
-        if (desc.encoding != TQ_ENC_TENSOR)
+        if (desc.encoding != TQ_ENC_TENSOR) {
             desc.dtype = TQ_DTYPE_NONE;
+            desc.ndim = 0;
+            memset(desc.shape, 0, sizeof desc.shape);
+        }
     }
     schema->encoding = desc.encoding;
     schema->dtype = desc.dtype;

@@ -61,7 +61,8 @@ tq_status_t tqi_desc_check(const tq_desc_t *desc, tqi_err_t *err);
 
 /* A field's schema, the hint that the controller keeps. */
 tq_status_t tqi_schema_encode(tqi_buf_t *buf, const tq_schema_t *schema);
-/* An empty blob is the schema of a field that was never written. E_MALFORMED. */
+/* An empty blob is the schema of a field that was never written. E_MALFORMED, also for what no column
+ * can have: bytes with a shape, an unknown dtype. */
 tq_status_t tqi_schema_decode(tqi_bytes_t blob, tq_schema_t *schema);
 /* The schema of a column. */
 void tqi_schema_of(const tqi_coldesc_t *col, tq_schema_t *schema);

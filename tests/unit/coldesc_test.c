@@ -219,8 +219,43 @@ static void schemas_say_what_all_rows_share(void **state)
     col.descs[1] = (tq_desc_t){.encoding = TQ_ENC_TEXT, .len = 3};
     tq_schema_t mixed = schema_of(&col);
     assert_int_not_equal(mixed.encoding, TQ_ENC_TENSOR);
+    assert_int_equal(mixed.ndim, 0);
     tqi_schema_merge(&merged, &mixed);
     assert_memory_equal(&merged, &mixed, sizeof merged);
+}
+
+static void a_schema_that_no_column_has_is_refused(void **state)
+{
+    static const struct {
+        uint8_t head[4]; /* encoding, dtype, is_nested, ndim */
+        bool is_good;
+    } cases[] = {
+        {{TQ_ENC_TENSOR, TQ_DTYPE_F32, 0, 1}, true},
+        {{TQ_ENC_TENSOR, TQ_DTYPE_F32, 1, 0}, true},
+        {{TQ_ENC_TENSOR, TQ_DTYPE_NONE, 1, 0}, true},
+        {{TQ_ENC_TEXT, TQ_DTYPE_NONE, 0, 0}, true},
+        {{0, TQ_DTYPE_NONE, 0, 0}, true},
+        {{TQ_ENC_TENSOR, TQ_DTYPE_NONE, 0, 0}, false},
+        {{TQ_ENC_TENSOR, 200, 0, 0}, false},
+        {{TQ_ENC_TENSOR, 200, 1, 0}, false},
+        {{TQ_ENC_TENSOR, TQ_DTYPE_F32, 1, 1}, false},
+        {{TQ_ENC_TENSOR, TQ_DTYPE_F32, 2, 0}, false},
+        {{TQ_ENC_TENSOR, TQ_DTYPE_F32, 0, TQ_NDIM_MAX + 1}, false},
+        {{TQ_ENC_BYTES, TQ_DTYPE_F32, 0, 0}, false},
+        {{TQ_ENC_BYTES, TQ_DTYPE_NONE, 0, 1}, false},
+        {{TQ_ENC_BYTES, TQ_DTYPE_NONE, 1, 0}, false},
+        {{TQ_ENC_PICKLE + 1, TQ_DTYPE_NONE, 0, 0}, false},
+    };
+    uint8_t blob[4 + 8 * 255] = {0};
+    tq_schema_t schema;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        memcpy(blob, cases[i].head, 4);
+        tqi_bytes_t bytes = {blob, 4 + 8u * blob[3]};
+        if ((tqi_schema_decode(bytes, &schema) == TQ_OK) != cases[i].is_good)
+            fail_msg("case %zu", i);
+    }
 }
 
 int main(void)
@@ -231,6 +266,7 @@ int main(void)
         cmocka_unit_test(a_column_without_its_descriptor_is_refused),
         cmocka_unit_test(a_tensor_is_as_long_as_its_shape_says),
         cmocka_unit_test(schemas_say_what_all_rows_share),
+        cmocka_unit_test(a_schema_that_no_column_has_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
