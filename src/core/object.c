@@ -25,8 +25,17 @@ typedef struct tqi_put {
     tqi_list_t batches;
 } put_t;
 
+/* One PREPARE may take so much of it, or half, if that is less. */
+#define META_BYTES_A_REQUEST (UINT64_C(1) << 30)
+
 struct tqi_objects {
-    const tqi_env_t *env;
+    const tqi_env_t *env; /* counts; all but the struct itself comes from it */
+    const tqi_env_t *outer;
+    tqi_env_t counting;
+    uint64_t meta_bytes;
+    uint64_t meta_bytes_max;
+    bool is_bounded; /* a PREPARE is at work */
+    bool was_refused;
     tqi_objects_conf_t conf;
     uint64_t plain_bytes_max; /* capacity without the column reserve */
     tqi_segments_t *segs;
@@ -43,14 +52,35 @@ struct tqi_objects {
     uint64_t pinned_cnt;
 };
 
-tqi_objects_t *tqi_objects_new(const tqi_env_t *env, const tqi_objects_conf_t *conf,
+/* Only a PREPARE is refused: what makes room must not fail for want of it. */
+static void *counted_mem(void *ctx, void *ptr, size_t old_size, size_t new_size)
+{
+    tqi_objects_t *objs = ctx;
+    void *result;
+
+    if (new_size > old_size && objs->is_bounded &&
+        objs->meta_bytes + (new_size - old_size) > objs->meta_bytes_max) {
+        objs->was_refused = true;
+        return NULL;
+    }
+    result = objs->outer->mem(objs->outer->ctx, ptr, old_size, new_size);
+    if (result || new_size == 0)
+        objs->meta_bytes += new_size - old_size;
+    return result;
+}
+
+tqi_objects_t *tqi_objects_new(const tqi_env_t *outer, const tqi_objects_conf_t *conf,
                                const tqi_segment_ops_t *ops)
 {
-    tqi_objects_t *objs = tqi_env_zalloc(env, sizeof *objs);
+    tqi_objects_t *objs = tqi_env_zalloc(outer, sizeof *objs);
+    const tqi_env_t *env;
 
     if (!objs)
         return NULL;
-    objs->env = env;
+    objs->outer = outer;
+    objs->counting = (tqi_env_t){objs, counted_mem};
+    objs->env = env = &objs->counting;
+    objs->meta_bytes_max = tqi_u64_max(conf->capacity_bytes, TQI_META_BYTES_MIN);
     objs->conf = *conf;
     objs->plain_bytes_max =
         conf->capacity_bytes - conf->capacity_bytes / 100 * conf->column_reserve_percent;
@@ -568,8 +598,8 @@ static tq_status_t batch_claim(tqi_objects_t *objs, tqi_batch_t *batch, tqi_blam
     return TQ_OK;
 }
 
-tq_status_t tqi_objects_prepare(tqi_objects_t *objs, const tqi_prepare_t *req, tqi_batch_t **out,
-                                tqi_blame_t *blame, tqi_err_t *err)
+static tq_status_t prepare(tqi_objects_t *objs, const tqi_prepare_t *req, tqi_batch_t **out,
+                           tqi_blame_t *blame, tqi_err_t *err)
 {
     tqi_batch_t *batch = NULL;
     uint64_t cost = 0;
@@ -613,6 +643,36 @@ tq_status_t tqi_objects_prepare(tqi_objects_t *objs, const tqi_prepare_t *req, t
     }
     *out = batch;
     return TQ_OK;
+}
+
+/* Values without bytes take no space and all the same a cell, a pin and a descriptor each: a request
+ * of a few KiB can ask for gigabytes of those. */
+tq_status_t tqi_objects_prepare(tqi_objects_t *objs, const tqi_prepare_t *req, tqi_batch_t **out,
+                                tqi_blame_t *blame, tqi_err_t *err)
+{
+    uint64_t max = objs->meta_bytes_max, had = objs->meta_bytes;
+    uint64_t own = tqi_u64_min(max / 2, META_BYTES_A_REQUEST);
+    bool is_own = had + own < max;
+    tq_status_t rc;
+
+    if (is_own)
+        objs->meta_bytes_max = had + own;
+    objs->is_bounded = true;
+    objs->was_refused = false;
+    rc = prepare(objs, req, out, blame, err);
+    objs->is_bounded = false;
+    objs->meta_bytes_max = max;
+    if (rc != TQ_E_NO_MEMORY || !objs->was_refused)
+        return rc;
+    if (is_own)
+        return tqi_fail(err, TQ_E_TOO_LARGE,
+                        "over %" PRIu64 " bytes of bookkeeping for %u rows of %u fields: put fewer "
+                        "at once",
+                        own, req->rows.cnt, req->fields.cnt);
+    return tqi_fail(err, TQ_E_FULL,
+                    "the bookkeeping of what is stored takes %" PRIu64 " of %" PRIu64
+                    " bytes; clear rows or raise capacity_bytes (unit.capacity)",
+                    objs->meta_bytes, max);
 }
 
 /* ---- the life of a batch ---------------------------------------------------------------------- */
@@ -1062,7 +1122,7 @@ void tqi_objects_free(tqi_objects_t *objs)
 {
     if (!objs)
         return;
-    const tqi_env_t *env = objs->env;
+    const tqi_env_t *env = objs->env, *outer = objs->outer;
 
     for (size_t s = 1; s < objs->runs.len; s++) {
         tqi_run_t *run = objs->runs.at[s];
@@ -1087,7 +1147,8 @@ void tqi_objects_free(tqi_objects_t *objs)
     tqi_vec_fini(&objs->slots_free);
     tqi_vec_fini(&objs->columns);
     tqi_segments_free(objs->segs);
-    tqi_env_free(env, objs, sizeof *objs);
+    tqi_assert(objs->meta_bytes == 0);
+    tqi_env_free(outer, objs, sizeof *objs);
 }
 
 void tqi_objects_stat(const tqi_objects_t *objs, tqi_objects_stat_t *out)
@@ -1100,6 +1161,7 @@ void tqi_objects_stat(const tqi_objects_t *objs, tqi_objects_stat_t *out)
         .used_bytes = seg.used_bytes,
         .zombie_bytes = objs->zombie_bytes,
         .idle_bytes = seg.idle_bytes,
+        .meta_bytes = objs->meta_bytes,
         .mapped_bytes = seg.mapped_bytes,
         .segments_cnt = seg.segments_cnt,
         .published_cnt = objs->published_cnt,

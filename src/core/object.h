@@ -30,6 +30,10 @@
 #include "core/segment.h"
 #include "wire/msg.h"
 
+/* What a unit remembers of its objects is memory too, and is bounded by its capacity, or by this
+ * where that is less. */
+#define TQI_META_BYTES_MIN (UINT64_C(64) << 20)
+
 typedef struct tqi_objects tqi_objects_t;
 
 typedef struct tqi_objects_conf {
@@ -93,8 +97,8 @@ typedef struct tqi_prepare {
 
 /* Takes extents and claims cells; all or nothing. What the same put has staged there before, in an
  * attempt whose answer it did not wait for, goes.
- *   E_FULL      no space now (figures in the text)      } the same call may
- *   E_BUSY      another put claimed or staged a cell    } succeed later
+ *   E_FULL      no space, or no room to remember it, now } the same call may
+ *   E_BUSY      another put claimed or staged a cell     } succeed later
  *   E_TOO_LARGE more than the capacity, or over a limit
  *   E_ROW_GONE  rows that are dead (blame)
  *   E_DUPLICATE a row twice, or a cell that this put is writing already
@@ -173,6 +177,7 @@ typedef struct tqi_objects_stat {
     uint64_t used_bytes; /* of extents, zombies included */
     uint64_t zombie_bytes;
     uint64_t idle_bytes;
+    uint64_t meta_bytes; /* of memory for cells, runs and segments, beside the bytes themselves */
     uint64_t mapped_bytes;
     uint32_t segments_cnt;
     uint64_t published_cnt; /* cells */

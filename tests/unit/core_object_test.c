@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "core/cells.h"
 #include "core/object.h"
 
 #include "unit.h"
@@ -934,6 +935,73 @@ static void objects_do_what_the_model_does(void **state)
     free(m);
 }
 
+/* Values of no bytes, each row in a block of its own: all that they take is bookkeeping. */
+static tq_status_t put_nothing(fixture_t *f, uint64_t put_id, uint32_t rows_cnt,
+                               uint32_t fields_cnt, tqi_err_t *err)
+{
+    static uint64_t rows[4096];
+    request_t one = {.fields_cnt = 1};
+    desc_ctx_t ctx = {&one, 0};
+    tqi_strs_builder_t names, columns;
+    tqi_batch_t *batch;
+    tqi_blame_t blame;
+    tqi_buf_t column;
+
+    tqi_buf_init(&column, &f->env.env);
+    tqi_strs_builder_init(&names, &f->env.env);
+    tqi_strs_builder_init(&columns, &f->env.env);
+    assert_int_equal(tqi_coldesc_encode(&column, 1, desc_at, &ctx, NULL), TQ_OK);
+    for (uint32_t i = 0; i < rows_cnt; i++)
+        rows[i] = (put_id * 4096 + i) * TQI_BLOCK_ROWS;
+    for (uint32_t i = 0; i < fields_cnt; i++) {
+        assert_int_equal(tqi_strs_builder_add(&names, &"abcdefgh"[i], 1), TQ_OK);
+        assert_int_equal(tqi_strs_builder_add(&columns, column.data, column.len), TQ_OK);
+    }
+    tqi_prepare_t args = {.session = 1,
+                          .put_id = put_id,
+                          .rows = tqi_u64s(rows, rows_cnt),
+                          .fields = tqi_strs_builder_view(&names),
+                          .columns = tqi_strs_builder_view(&columns)};
+    tq_status_t rc = tqi_objects_prepare(f->objs, &args, &batch, &blame, err);
+    if (rc == TQ_OK) {
+        assert_int_equal(tqi_objects_commit(f->objs, batch, &blame, err), TQ_OK);
+        tqi_objects_confirm(f->objs, put_id);
+    }
+    tqi_strs_builder_fini(&names);
+    tqi_strs_builder_fini(&columns);
+    tqi_buf_fini(&column);
+    return rc;
+}
+
+static void the_bookkeeping_of_values_without_bytes_is_bounded(void **state)
+{
+    fixture_t f;
+    tqi_err_t err = {0};
+    uint64_t put_id = 1, had;
+    tq_status_t rc;
+
+    (void)state;
+    setup(&f);
+    had = stat_of(&f).meta_bytes;
+    /* 4,096 blocks with a leaf of 8 KiB for each of 8 fields would be 256 MiB. */
+    assert_int_equal(put_nothing(&f, put_id, 4096, 8, &err), TQ_E_TOO_LARGE);
+    check(&f);
+    assert_true(stat_of(&f).meta_bytes < had + (1u << 20));
+    while ((rc = put_nothing(&f, put_id, 500, 1, &err)) == TQ_OK)
+        assert_true(++put_id < 100);
+    assert_int_equal(rc, TQ_E_FULL);
+    assert_true(put_id > 10);
+    assert_non_null(strstr(err.text, "bookkeeping"));
+    assert_true(stat_of(&f).meta_bytes <= TQI_META_BYTES_MIN);
+    assert_int_equal(stat_of(&f).used_bytes, 0);
+    check(&f);
+    /* Clearing gives it back, and is never refused. */
+    unlink_rows(&f, 4096 * TQI_BLOCK_ROWS, (put_id + 1) * 4096 * TQI_BLOCK_ROWS);
+    assert_true(stat_of(&f).meta_bytes < had + (1u << 20));
+    assert_int_equal(put_nothing(&f, put_id + 1, 500, 1, &err), TQ_OK);
+    teardown(&f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -950,6 +1018,7 @@ int main(void)
         cmocka_unit_test(the_reserve_is_for_rows_that_have_data),
         cmocka_unit_test(a_bad_request_changes_nothing),
         cmocka_unit_test(a_put_without_memory_changes_nothing),
+        cmocka_unit_test(the_bookkeeping_of_values_without_bytes_is_bounded),
         cmocka_unit_test(objects_do_what_the_model_does),
     };
 

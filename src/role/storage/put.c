@@ -41,8 +41,9 @@ static void copy_in(const tqi_batch_t *batch, tqi_bytes_t bytes)
     const uint8_t *at = bytes.data;
 
     for (uint32_t f = 0; f < batch->fields_cnt; f++) {
-        if (batch->runs[f]->bytes > 0)
-            memcpy(tqi_run_data(batch->runs[f], 0), at, batch->runs[f]->bytes);
+        if (batch->runs[f]->bytes == 0)
+            continue; /* without any bytes at all, `at` is NULL */
+        memcpy(tqi_run_data(batch->runs[f], 0), at, batch->runs[f]->bytes);
         at += batch->runs[f]->bytes;
     }
 }

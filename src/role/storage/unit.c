@@ -314,7 +314,8 @@ tq_status_t tqi_unit_stat(const tqi_unit_t *unit, tqi_buf_t *json)
         "\",\"store_incarnation\":\"%016" PRIx64
         "\",\"is_registered\":%s,\"is_draining\":%s,\"sessions\":%zu,\"orders\":%zu,"
         "\"capacity_bytes\":%" PRIu64 ",\"used_bytes\":%" PRIu64 ",\"zombie_bytes\":%" PRIu64
-        ",\"idle_bytes\":%" PRIu64 ",\"mapped_bytes\":%" PRIu64 ",\"segments\":%u,"
+        ",\"idle_bytes\":%" PRIu64 ",\"meta_bytes\":%" PRIu64 ",\"mapped_bytes\":%" PRIu64
+        ",\"segments\":%u,"
         "\"cells_published\":%" PRIu64 ",\"cells_staged\":%" PRIu64 ",\"cells_claimed\":%" PRIu64
         ",\"rows_pinned\":%" PRIu64 ",\"runs\":%" PRIu64 ",\"puts_unconfirmed\":%" PRIu64
         ",\"fields\":%" PRIu64 ",\"blocks\":%" PRIu64 ",\"waiters\":[%zu,%zu]"
@@ -322,9 +323,9 @@ tq_status_t tqi_unit_stat(const tqi_unit_t *unit, tqi_buf_t *json)
         unit->unit_id, unit->conf.unit_incarnation, unit->store_incarnation,
         unit->is_registered ? "true" : "false", unit->is_draining ? "true" : "false",
         tqi_map_u64_count(&unit->sessions), unit->orders.cnt, s.capacity_bytes, s.used_bytes,
-        s.zombie_bytes, s.idle_bytes, s.mapped_bytes, s.segments_cnt, s.published_cnt, s.staged_cnt,
-        s.claimed_cnt, s.pinned_cnt, s.runs_cnt, s.puts_cnt, s.fields_cnt, s.blocks_cnt,
-        unit->waiters[0].cnt, unit->waiters[1].cnt, unit->waiters_bytes);
+        s.zombie_bytes, s.idle_bytes, s.meta_bytes, s.mapped_bytes, s.segments_cnt, s.published_cnt,
+        s.staged_cnt, s.claimed_cnt, s.pinned_cnt, s.runs_cnt, s.puts_cnt, s.fields_cnt,
+        s.blocks_cnt, unit->waiters[0].cnt, unit->waiters[1].cnt, unit->waiters_bytes);
     if (rc == TQ_OK)
         rc = tqi_buf_printf(json, ",\"transfers\":{\"now\":{");
     for (int i = 0; rc == TQ_OK && i < TQI_TRANSFER_DONE; i++)
