@@ -5,12 +5,13 @@
 
 BUILD ?= build/dev
 SEEDS ?= 200
+HOURS ?= 0.25
 PY := .venv/bin/python
 MESON := .venv/bin/meson
 # meson looks for ninja on the PATH.
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 
-.PHONY: all help setup build install-py demo check check-slow sim mutants lint fmt docs bench clean
+.PHONY: all help setup build install-py demo check check-slow sim mutants fuzz lint fmt docs bench clean
 
 all: build
 
@@ -35,6 +36,9 @@ check: ## every test tier, ending in counted totals
 
 check-slow: ## the same with many more seeds and cases
 	@tools/check --slow
+
+fuzz: setup ## libFuzzer over all targets: make fuzz HOURS=1; MERGE=1 takes new inputs into the tree
+	@tools/fuzz --hours $(HOURS) $(if $(MERGE),--merge) $(TARGETS)
 
 lint: ## the source checks alone
 	@tools/check setup lint

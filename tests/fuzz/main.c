@@ -20,10 +20,10 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "base/rng.h"
+#include "base/size.h"
 
-#define INPUT_MAX 65536
-#define CORPUS_MAX 4096
+#define INPUT_MAX FUZZ_INPUT_MAX
+#define CORPUS_MAX 8192
 
 static struct {
     uint8_t *data;
@@ -73,8 +73,9 @@ static void load(const char *path)
     FILE *file = fopen(path, "re");
     if (!file || corpus_cnt == CORPUS_MAX)
         exit(2);
-    corpus[corpus_cnt].data = malloc(INPUT_MAX);
-    corpus[corpus_cnt].len = fread(corpus[corpus_cnt].data, 1, INPUT_MAX, file);
+    size_t size = tqi_size_min((size_t)st.st_size, INPUT_MAX);
+    corpus[corpus_cnt].data = malloc(size ? size : 1);
+    corpus[corpus_cnt].len = fread(corpus[corpus_cnt].data, 1, size, file);
     corpus_cnt++;
     fclose(file);
 }
@@ -148,7 +149,12 @@ int main(int argc, char **argv)
     for (bool is_over = seconds <= 0; !is_over; runs++) {
         unsigned from = (unsigned)tqi_rng_below(&rng, corpus_cnt);
         memcpy(data, corpus[from].data, corpus[from].len);
-        size_t len = mutate(data, corpus[from].len, &rng);
+        size_t len = corpus[from].len;
+        if (tqi_fuzz_change && tqi_rng_below(&rng, 2) == 0)
+            for (uint64_t n = 1 + tqi_rng_below(&rng, 4); n > 0; n--)
+                len = tqi_fuzz_change(data, len, INPUT_MAX, &rng);
+        else
+            len = mutate(data, len, &rng);
         run(data, len);
         clock_gettime(CLOCK_MONOTONIC, &now);
         is_over =

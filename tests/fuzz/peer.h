@@ -1,150 +1,106 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A hostile peer: a role between ports that swallow what it says, fed by the fuzzer's bytes.
+ * Hostile peers: a role between ports that remember what it says, fed with a story (grammar.h).
  *
- * An input is records: [choice u8][len u16][len bytes]. The choice picks a peer (its low bits) and
- * whether the bytes are a frame as it is, or the body of a message of the kind that its first two
- * bytes name, in an envelope that a real peer could send, so that the fuzzer gets past the door.
+ * choice   bits 0-1: which of four peers. Bits 2-4: FUZZ_SAY.. below. Bits 5-7: the time before it.
+ * flags    FUZZ_F_*: what the envelope gets wrong. Without any it is what a real peer would send, so
+ *          that stories get past the door.
+ * seq      of a request. A reply takes the seq of the newest request of its kind that the role has
+ *          sent to that peer.
+ * ack      bits 0-5: the ack; bit 6: with an open list of every other seq before it; bit 7: far up
+ *
+ * Memory is counted. Each message may cost so much and no more (fuzz_t.allowed), so a count that
+ * lies is found at once; and a role that has seen its hostile peers go is back where it was, which
+ * the targets check.
  */
 #ifndef TQI_TESTS_FUZZ_PEER_H
 #define TQI_TESTS_FUZZ_PEER_H
 
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
+#include "fuzz.h"
+#include "grammar.h"
 
-#include "base/size.h"
 #include "role/role.h"
-#include "wire/msg.h"
 
 #define FUZZ_STORE UINT64_C(0x1122334455667788)
-#define FUZZ_NS_PER_RECORD UINT64_C(30000000)
-/* What a role may hold after a few kilobytes of input: far above what it needs, far below what a
- * lying count would ask for. */
-#define FUZZ_BYTES_MAX (size_t)(64u << 20)
+#define FUZZ_MS UINT64_C(1000000)
+#define FUZZ_PEERS 4
+#define FUZZ_REQUESTS 64 /* of the role, remembered */
 
-typedef struct fuzz {
+/* What a record is, by bits 2-4 of choice; the rest say a message, too. */
+enum { FUZZ_SAY, FUZZ_SAY_AGAIN, FUZZ_RAW, FUZZ_DOWN, FUZZ_HOST, FUZZ_HOST_TOO };
+
+#define FUZZ_F_NO_STORE 1u
+#define FUZZ_F_NO_SESSION 2u
+#define FUZZ_F_OTHERS_SESSION 4u /* the next peer's */
+#define FUZZ_F_GUESSED_SESSION 8u
+#define FUZZ_F_NO_TIME 16u
+#define FUZZ_F_FOR_EVER 32u
+#define FUZZ_F_EPOCH 64u
+#define FUZZ_F_ERROR 128u
+
+typedef struct fuzz_request {
+    tqi_peer_t peer;
+    uint16_t kind;
+    uint64_t seq;
+    uint64_t session;
+    uint32_t epoch;
+} fuzz_request_t;
+
+typedef struct fuzz fuzz_t;
+struct fuzz {
     tqi_env_t env;
     tqi_ctrl_t ctrl;
-    size_t bytes;
-    tqi_peer_t peer_last;
-    uint64_t session;       /* the last one that was given */
-    uint64_t request_of[4]; /* seq of the newest request that the role sent to a peer */
+    tqi_role_t *role;
     uint64_t now_ns;
-} fuzz_t;
+    size_t bytes;
+    size_t allowed;
+    const char *where; /* for messages: what is going on */
 
-static void *fuzz_mem(void *ctx, void *ptr, size_t old_size, size_t new_size)
-{
-    fuzz_t *f = ctx;
-    f->bytes += new_size - old_size;
-    if (f->bytes > FUZZ_BYTES_MAX) {
-        fprintf(stderr, "a role holds %zu bytes for a small input\n", f->bytes);
-        abort();
-    }
-    if (new_size == 0) {
-        free(ptr);
-        return NULL;
-    }
-    return realloc(ptr, new_size);
-}
+    tqi_peer_t peer_last;
+    tqi_peer_t peers[FUZZ_PEERS];  /* handle of each hostile peer now */
+    uint64_t sessions[FUZZ_PEERS]; /* that it was given, or made up */
+    uint32_t epochs[FUZZ_PEERS];
+    fuzz_request_t requests[FUZZ_REQUESTS]; /* the role's newest, a ring */
+    unsigned requests_cnt;
+    uint64_t store; /* in envelopes */
+    uint32_t sender;
 
-static tq_status_t fuzz_connect(tqi_ctrl_t *ctrl, const char *address, tqi_peer_t *peer,
-                                tqi_err_t *err)
-{
-    fuzz_t *f = tqi_container_of(ctrl, fuzz_t, ctrl);
-    (void)address, (void)err;
-    *peer = ++f->peer_last;
-    return TQ_OK;
-}
+    /* Somebody honest: what the role sends to `friend` is kept, one frame. */
+    tqi_peer_t friend;
+    uint32_t friend_epoch;
+    tqi_buf_t answer;
+    tqi_envelope_t answer_env;
 
-static void fuzz_disconnect(tqi_ctrl_t *ctrl, tqi_peer_t peer)
-{
-    (void)ctrl, (void)peer;
-}
+    /* Optional, the target's. */
+    void (*on_connect)(fuzz_t *f, tqi_peer_t peer, const char *address);
+    void (*on_sent)(fuzz_t *f, tqi_peer_t peer, const tqi_envelope_t *env);
+    void (*after_step)(fuzz_t *f);                        /* honest peers answer, ports report */
+    void (*host)(fuzz_t *f, const fuzz_record_t *record); /* FUZZ_HOST */
+    void (*check)(fuzz_t *f);                             /* after each record */
+    size_t (*cost)(const tqi_envelope_t *env);            /* beyond what every message may cost */
+};
 
-/* Whatever a role says is well-formed; what the fuzzer needs of it is remembered. */
-static tq_status_t fuzz_send(tqi_ctrl_t *ctrl, tqi_peer_t peer, tqi_buf_t *frame)
-{
-    fuzz_t *f = tqi_container_of(ctrl, fuzz_t, ctrl);
-    tqi_envelope_t env;
-    if (tqi_envelope_decode(frame->data, frame->len, &env, NULL) != TQ_OK)
-        abort();
-    if (env.kind == TQI_KIND_Hello_R && env.session)
-        f->session = env.session;
-    if (!(env.kind & TQI_KIND_REPLY))
-        f->request_of[peer & 3] = env.seq;
-    tqi_buf_fini(frame);
-    return TQ_OK;
-}
+void fuzz_init(fuzz_t *f);
+/* Nothing may be left. */
+void fuzz_over(fuzz_t *f);
+/* A handle that was never used. */
+tqi_peer_t fuzz_connect_peer(fuzz_t *f);
+/* Runs the role until it rests, and the target's own after it. */
+void fuzz_step(fuzz_t *f);
+/* Lets time pass in steps of at most 500 ms. */
+void fuzz_pass(fuzz_t *f, uint64_t ms);
+/* Tells the whole story. */
+void fuzz_feed(fuzz_t *f, const uint8_t *data, size_t len);
+/* The frame of a message comes to the role. body NULL: none. */
+void fuzz_deliver(fuzz_t *f, tqi_peer_t peer, const tqi_envelope_t *env, const uint64_t *open,
+                  const void *body, size_t body_len);
+/* The same of a message of the catalogue. */
+void fuzz_say(fuzz_t *f, tqi_peer_t peer, const tqi_envelope_t *env, const void *msg);
 
-static void fuzz_init(fuzz_t *f)
-{
-    memset(f, 0, sizeof *f);
-    f->env = (tqi_env_t){f, fuzz_mem};
-    f->ctrl = (tqi_ctrl_t){fuzz_connect, fuzz_disconnect, fuzz_send, NULL};
-    f->now_ns = UINT64_C(1000000000000);
-}
-
-static void fuzz_step(fuzz_t *f, tqi_role_t *role)
-{
-    for (int turns = 0; turns < 1000 && role->step(role, f->now_ns) <= f->now_ns; turns++)
-        continue;
-}
-
-/* A message of the kind in the first two bytes, with the rest as its body. */
-static void fuzz_message(fuzz_t *f, tqi_role_t *role, tqi_peer_t peer, const uint8_t *data,
-                         size_t len)
-{
-    uint32_t infos_cnt;
-    const tqi_msg_info_t *infos = tqi_msg_infos(&infos_cnt);
-    tqi_buf_t frame;
-    if (len < 4)
-        return;
-    const tqi_msg_info_t *info = &infos[data[0] % infos_cnt];
-    bool is_reply = (uint32_t)info->kind & TQI_KIND_REPLY;
-    tqi_envelope_t env = {.kind = (uint16_t)info->kind,
-                          .incarnation = data[1] & 1 ? 0 : FUZZ_STORE,
-                          .session = data[1] & 2 ? 0 : f->session,
-                          .seq = is_reply ? f->request_of[peer & 3] : data[2],
-                          .ack = data[3] & 15,
-                          .budget_ms = data[3] & 16 ? 0 : 1000,
-                          .epoch = 1};
-    tqi_buf_init(&frame, &f->env);
-    if (tqi_envelope_begin(&frame, &env, NULL) == TQ_OK &&
-        tqi_buf_append(&frame, data + 4, len - 4) == TQ_OK) {
-        tqi_envelope_seal(&frame);
-        role->on_message(role, peer, frame.data, frame.len, f->now_ns);
-    }
-    tqi_buf_fini(&frame);
-}
-
-static void fuzz_feed(fuzz_t *f, tqi_role_t *role, const uint8_t *data, size_t len)
-{
-    fuzz_step(f, role);
-    while (len >= 3) {
-        uint8_t choice = data[0];
-        size_t n = tqi_size_min(tqi_load_le16(data + 1), len - 3);
-        tqi_peer_t peer = 1 + (choice & 3);
-        if (choice & 4)
-            role->on_peer_down(role, peer, f->now_ns);
-        else if (choice & 8)
-            role->on_message(role, peer, data + 3, n, f->now_ns);
-        else
-            fuzz_message(f, role, peer, data + 3, n);
-        f->now_ns += choice & 16 ? 100 * FUZZ_NS_PER_RECORD : FUZZ_NS_PER_RECORD;
-        fuzz_step(f, role);
-        data += 3 + n;
-        len -= 3 + n;
-    }
-}
-
-static void fuzz_over(fuzz_t *f)
-{
-    if (f->bytes != 0) {
-        fprintf(stderr, "%zu bytes were not given back\n", f->bytes);
-        abort();
-    }
-}
+/* The friend asks, and waits for the answer to that seq for up to a minute, while the target's
+ * after_step keeps the rest alive. Returns its status; its body is in f->answer_env until the next. */
+tq_status_t fuzz_ask(fuzz_t *f, uint16_t kind, uint64_t session, uint64_t seq, const void *msg);
+/* The text of an error that fuzz_ask returned. */
+const char *fuzz_answer_text(fuzz_t *f);
 
 #endif

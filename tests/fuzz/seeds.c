@@ -1,186 +1,196 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Writes the first corpus: for each message of the catalogue a small valid one, as a frame, as a
- * body, and as a record for a role (peer.h), after a HELLO or a REGISTER where that matters.
+ * Writes the first corpora, made from the catalogue: for each message small ones that a peer could
+ * send, alone and as stories for each role; and the dictionary: names, words and how fields look.
  *
- *   usage: seeds FOLDER    makes FOLDER/{wire,controller,unit}
+ *   usage: fuzz_seeds FOLDER        makes FOLDER/{envelope,message,controller,unit,client}
+ *          fuzz_seeds --dictionary  writes it to the standard output
  */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
+#include "base/size.h"
+#include "grammar.h"
 #include "sys/env_malloc.h"
-#include "wire/coldesc.h"
-#include "wire/msg.h"
+
+#define EACH 3 /* bodies of each message */
 
 static const char *folder;
+static tqi_rng_t rng;
 
-static void write_file(const char *target, const char *name, const tqi_buf_t *buf)
+static void write_file(const char *target, const char *name, unsigned number, const uint8_t *data,
+                       size_t len)
 {
     char path[4096];
     snprintf(path, sizeof path, "%s/%s", folder, target);
     (void)mkdir(path, 0755);
-    snprintf(path, sizeof path, "%s/%s/%s", folder, target, name);
+    snprintf(path, sizeof path, "%s/%s/seed-%s-%u", folder, target, name, number);
     FILE *file = fopen(path, "we");
-    if (!file || fwrite(buf->data, 1, buf->len, file) != buf->len || fclose(file) != 0)
+    if (!file || fwrite(data, 1, len, file) != len || fclose(file) != 0) {
+        perror(path);
         exit(1);
-}
-
-static void one_desc(void *ctx, uint32_t row, tq_desc_t *desc)
-{
-    (void)row;
-    *desc = *(const tq_desc_t *)ctx;
-}
-
-/* Fills every field with something that fits its name: one row 0, one field "f", one value of four
- * bytes. */
-static void fill(const tqi_msg_info_t *info, uint8_t *msg, tqi_strs_builder_t *names,
-                 tqi_strs_builder_t *columns, tqi_strs_builder_t *schemas)
-{
-    static const uint64_t zero[1] = {0}, one[1] = {1};
-    static const uint32_t unit[1] = {1};
-    for (uint32_t i = 0; i < info->fields_cnt; i++) {
-        const tqi_field_info_t *f = &info->fields[i];
-        void *at = msg + f->offset;
-        switch (f->type) {
-        case TQI_TYPE_u64:
-            *(uint64_t *)at = 1;
-            break;
-        case TQI_TYPE_u32:
-            *(uint32_t *)at = 1;
-            break;
-        case TQI_TYPE_bool:
-            *(bool *)at = strcmp(f->name, "is_abort") != 0 && strcmp(f->name, "is_all") != 0 &&
-                          strcmp(f->name, "is_partitions") != 0 &&
-                          strcmp(f->name, "is_create") != 0;
-            break;
-        case TQI_TYPE_bytes:
-            if (strcmp(f->name, "inline_bytes") == 0)
-                *(tqi_bytes_t *)at = (tqi_bytes_t){"abcd", 4};
-            else if (strcmp(f->name, "sampling") == 0)
-                *(tqi_bytes_t *)at = (tqi_bytes_t){"\x80", 1};
-            break;
-        case TQI_TYPE_str:
-            *(tqi_str_t *)at = tqi_str("p");
-            break;
-        case TQI_TYPE_u64s: {
-            bool is_hi = strcmp(f->name, "hi") == 0 || strstr(f->name, "_hi");
-            *(tqi_u64s_t *)at = tqi_u64s(is_hi ? one : zero, 1);
-            break;
-        }
-        case TQI_TYPE_u32s:
-            *(tqi_u32s_t *)at = tqi_u32s(unit, 1);
-            break;
-        case TQI_TYPE_u8s:
-            *(tqi_u8s_t *)at = (tqi_u8s_t){(const uint8_t *)"\x01", 1};
-            break;
-        case TQI_TYPE_strs:
-            *(tqi_strs_t *)at = tqi_strs_builder_view(strcmp(f->name, "columns") == 0   ? columns
-                                                      : strcmp(f->name, "schemas") == 0 ? schemas
-                                                                                        : names);
-            if (strcmp(f->name, "tags") == 0)
-                *(tqi_strs_t *)at = (tqi_strs_t){0};
-            break;
-        }
     }
 }
 
-/* Appends a record of peer.h: choice, length, then kind, flags, seq, ack and the body. */
-static void add_record(tqi_buf_t *to, uint8_t choice, uint8_t index, uint8_t flags, uint8_t seq,
-                       const uint8_t *body, size_t body_len)
+static size_t add(uint8_t *out, size_t len, size_t cap, uint8_t who, uint8_t seq, uint16_t kind)
 {
-    uint16_t len = (uint16_t)(body_len + 4);
-    uint8_t head[7] = {choice, (uint8_t)len, (uint8_t)(len >> 8), index, flags, seq, 0};
-    if (tqi_buf_append(to, head, sizeof head) != TQ_OK ||
-        tqi_buf_append(to, body, body_len) != TQ_OK)
-        exit(1);
+    static uint8_t body[4096];
+    fuzz_record_t record = {.choice = who, .kind = kind, .seq = seq, .body = body};
+    record.len = fuzz_body_make(fuzz_kind(kind), &rng, body, sizeof body);
+    return len + fuzz_record_write(out + len, cap - len, &record);
+}
+
+/* A message after those that open the door, and stories of twenty. */
+static void stories(const char *target, bool has_head, const uint16_t *door, unsigned door_cnt,
+                    uint8_t who, const char *direction, bool is_reply)
+{
+    static uint8_t out[65536];
+    uint32_t cnt;
+    const tqi_msg_info_t *infos = tqi_msg_infos(&cnt);
+    for (uint32_t i = 0; i < cnt; i++) {
+        if (!strstr(infos[i].direction, direction) && !strstr(infos[i].direction, "ANY"))
+            continue;
+        if (((infos[i].kind & TQI_KIND_REPLY) != 0) != is_reply)
+            continue;
+        for (unsigned n = 0; n < EACH; n++) {
+            size_t len = 0;
+            if (has_head)
+                out[len++] = (uint8_t)n;
+            for (unsigned d = 0; d < door_cnt; d++)
+                len = add(out, len, sizeof out, who, 0, door[d]);
+            len = add(out, len, sizeof out, who, 1, (uint16_t)infos[i].kind);
+            write_file(target, infos[i].name, n, out, len);
+        }
+    }
+    for (unsigned n = 0; n < 2 * EACH; n++) {
+        size_t len = 0;
+        if (has_head)
+            out[len++] = (uint8_t)n;
+        for (unsigned d = 0; d < door_cnt; d++)
+            len = add(out, len, sizeof out, who, 0, door[d]);
+        for (uint8_t i = 1; i <= 20; i++) {
+            const tqi_msg_info_t *info = &infos[tqi_rng_below(&rng, cnt)];
+            if (strstr(info->direction, direction) &&
+                ((info->kind & TQI_KIND_REPLY) != 0) == is_reply)
+                len = add(out, len, sizeof out, who, i, (uint16_t)info->kind);
+        }
+        write_file(target, "story", n, out, len);
+    }
+}
+
+static void messages(void)
+{
+    static uint8_t out[4096];
+    uint32_t cnt;
+    const tqi_msg_info_t *infos = tqi_msg_infos(&cnt);
+    for (uint32_t i = 0; i < cnt; i++) {
+        tqi_envelope_t env = {.kind = (uint16_t)infos[i].kind, .seq = 1, .session = 1};
+        const uint64_t open[] = {1, 3};
+        tqi_buf_t frame;
+        tqi_store_le16(out, (uint16_t)infos[i].kind);
+        size_t len = 2 + fuzz_body_make(&infos[i], &rng, out + 2, sizeof out - 2);
+        write_file("message", infos[i].name, 0, out, len);
+        env.open_cnt = i % 3;
+        tqi_buf_init(&frame, tqi_env_malloc());
+        if (tqi_envelope_begin(&frame, &env, open) != TQ_OK ||
+            tqi_buf_append(&frame, out + 2, len - 2) != TQ_OK)
+            exit(1);
+        tqi_envelope_seal(&frame);
+        write_file("envelope", infos[i].name, 0, frame.data, frame.len);
+        tqi_buf_fini(&frame);
+    }
+}
+
+/* ---- the dictionary -------------------------------------------------------------------------- */
+
+static void entry(const void *data, size_t len)
+{
+    putchar('"');
+    for (size_t i = 0; i < len; i++)
+        printf("\\x%02x", ((const uint8_t *)data)[i]);
+    puts("\"");
+}
+
+static void text(const char *words)
+{
+    entry(words, strlen(words));
+}
+
+/* How a field begins: its key, and the head of its type. */
+static void dictionary(void)
+{
+    static const char *const words[] = {"p",
+                                        "q",
+                                        "f",
+                                        "g",
+                                        "h",
+                                        "t",
+                                        "u",
+                                        "k0",
+                                        "k1",
+                                        "a",
+                                        "n",
+                                        "dp_rank",
+                                        "seqlen",
+                                        "null",
+                                        "true",
+                                        "i64",
+                                        "f32[2]",
+                                        "tcp://",
+                                        "ipc://",
+                                        "inproc://",
+                                        "#0123456789abcdef",
+                                        "unit:\n  capacity: ",
+                                        "role: ",
+                                        "TQ_UNIT_CAPACITY=",
+                                        "--unit-capacity=",
+                                        "64GiB",
+                                        "5s"};
+    static const uint8_t heads[] = {
+        [TQI_TYPE_u64] = 0xcf,   [TQI_TYPE_u32] = 0xce, [TQI_TYPE_bool] = 0xc3,
+        [TQI_TYPE_bytes] = 0xc4, [TQI_TYPE_str] = 0xa1, [TQI_TYPE_u64s] = 0xc4,
+        [TQI_TYPE_u32s] = 0xc4,  [TQI_TYPE_u8s] = 0xc4, [TQI_TYPE_strs] = 0x92};
+    bool is_said[32][tqi_array_len(heads)] = {{false}};
+    uint32_t cnt;
+    const tqi_msg_info_t *infos = tqi_msg_infos(&cnt);
+    puts("# made by fuzz_seeds --dictionary from src/wire/catalogue.def");
+    text("TTQ1");
+    text("TQP1");
+    for (uint32_t i = 0; i < cnt; i++) {
+        uint8_t kind[2];
+        tqi_store_le16(kind, (uint16_t)infos[i].kind);
+        entry(kind, 2);
+        for (uint32_t j = 0; j < infos[i].fields_cnt; j++) {
+            const tqi_field_info_t *f = &infos[i].fields[j];
+            uint8_t head[2] = {f->key, heads[f->type]};
+            if (f->key < 32 && !is_said[f->key][f->type])
+                entry(head, 2);
+            if (f->key < 32)
+                is_said[f->key][f->type] = true;
+        }
+    }
+    for (size_t i = 0; i < tqi_array_len(words); i++)
+        text(words[i]);
 }
 
 int main(int argc, char **argv)
 {
-    const tqi_env_t *env = tqi_env_malloc();
-    tqi_strs_builder_t names, columns, schemas;
-    tqi_buf_t blob, frames[64], out, story;
-    uint32_t infos_cnt;
-    const tqi_msg_info_t *infos = tqi_msg_infos(&infos_cnt);
-    tq_desc_t desc = {.encoding = TQ_ENC_TEXT, .len = 4};
-    tqi_coldesc_t col;
-    tq_schema_t schema;
-    uint8_t hello = 0, reg = 0, reg_r = 0;
-    if (argc != 2 || infos_cnt > 64)
+    static const uint16_t controller_door[] = {TQI_KIND_Hello, TQI_KIND_Register, TQI_KIND_Insert};
+    static const uint16_t unit_door[] = {TQI_KIND_Hello, TQI_KIND_PreparePut};
+    if (argc != 2)
         return 2;
+    if (strcmp(argv[1], "--dictionary") == 0) {
+        dictionary();
+        return 0;
+    }
     folder = argv[1];
     (void)mkdir(folder, 0755);
-    tqi_strs_builder_init(&names, env);
-    tqi_strs_builder_init(&columns, env);
-    tqi_strs_builder_init(&schemas, env);
-    tqi_buf_init(&blob, env);
-    if (tqi_coldesc_encode(&blob, 1, one_desc, &desc, NULL) != TQ_OK ||
-        tqi_coldesc_decode((tqi_bytes_t){blob.data, (uint32_t)blob.len}, 1, &col, NULL) != TQ_OK)
-        return 1;
-    tqi_strs_builder_add(&columns, blob.data, blob.len);
-    tqi_schema_of(&col, &schema);
-    tqi_buf_clear(&blob);
-    tqi_schema_encode(&blob, &schema);
-    tqi_strs_builder_add(&schemas, blob.data, blob.len);
-    tqi_strs_builder_add(&names, "f", 1);
-
-    for (uint32_t i = 0; i < infos_cnt; i++) {
-        _Alignas(16) uint8_t msg[1024] = {0};
-        tqi_envelope_t e = {.kind = (uint16_t)infos[i].kind, .seq = 1, .session = 1};
-        if (infos[i].kind == TQI_KIND_Hello)
-            hello = (uint8_t)i;
-        if (infos[i].kind == TQI_KIND_Register)
-            reg = (uint8_t)i;
-        if (infos[i].kind == TQI_KIND_Register_R)
-            reg_r = (uint8_t)i;
-        if (infos[i].kind == TQI_KIND_Error) {
-            e.kind = TQI_KIND_Publish_R;
-            e.status = TQ_E_FULL;
-        }
-        fill(&infos[i], msg, &names, &columns, &schemas);
-        tqi_buf_init(&frames[i], env);
-        if (tqi_msg_encode(&frames[i], &e, NULL, msg, NULL) != TQ_OK)
-            return 1;
-        write_file("wire", infos[i].name, &frames[i]);
-    }
-    /* Each message after the ones that open the door; then a story with all of them. */
-    tqi_buf_init(&out, env);
-    tqi_buf_init(&story, env);
-    const size_t skip = TQI_ENVELOPE_BYTES;
-    for (int role = 0; role < 2; role++) {
-        const char *target = role == 0 ? "controller" : "unit";
-        tqi_buf_clear(&story);
-        for (uint32_t i = 0; i < infos_cnt; i++) {
-            tqi_buf_clear(&out);
-            if (role == 0) {
-                add_record(&out, 0, hello, 3, 0, frames[hello].data + skip,
-                           frames[hello].len - skip);
-                add_record(&out, 1, reg, 3, 0, frames[reg].data + skip, frames[reg].len - skip);
-            } else {
-                add_record(&out, 0, reg_r, 2, 0, frames[reg_r].data + skip,
-                           frames[reg_r].len - skip);
-                add_record(&out, 1, hello, 0, 0, frames[hello].data + skip,
-                           frames[hello].len - skip);
-            }
-            if (i == 0)
-                tqi_buf_append(&story, out.data, out.len);
-            add_record(&out, role == 0 ? 0 : 1, (uint8_t)i, 0, 1, frames[i].data + skip,
-                       frames[i].len - skip);
-            add_record(&story, role == 0 ? 0 : 1, (uint8_t)i, 0, (uint8_t)(i + 1),
-                       frames[i].data + skip, frames[i].len - skip);
-            write_file(target, infos[i].name, &out);
-        }
-        write_file(target, "story", &story);
-    }
-    for (uint32_t i = 0; i < infos_cnt; i++)
-        tqi_buf_fini(&frames[i]);
-    tqi_buf_fini(&blob);
-    tqi_buf_fini(&out);
-    tqi_buf_fini(&story);
-    tqi_strs_builder_fini(&names);
-    tqi_strs_builder_fini(&columns);
-    tqi_strs_builder_fini(&schemas);
+    tqi_rng_init(&rng, 1);
+    messages();
+    stories("controller", true, controller_door, 3, 1, "TO_CONTROLLER", false);
+    stories("unit", false, unit_door, 2, 1, "TO_UNIT", false);
+    stories("client", true, NULL, 0, 0, "TO_CLIENT", true);
     return 0;
 }

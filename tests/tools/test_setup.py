@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """tools/setup with every outside command replaced by one that writes down how it was called."""
 
+import platform
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -65,8 +67,11 @@ def machine(tmp_path):
 
 def needed():
     """The names that the script asks for when its interpreter brings venv and headers."""
-    text = SETUP.read_text().split("printf '%s\\n' ", 1)[1].split("\n    #", 1)[0]
-    return text.replace("\\", " ").split()
+    text = SETUP.read_text()
+    names = text.split("printf '%s\\n' ", 1)[1].split("\n    #", 1)[0].replace("\\", " ").split()
+    release = platform.freedesktop_os_release()
+    of_release = re.findall(rf"'{release['ID']} {release.get('VERSION_ID')}'\) echo (\S+)", text)
+    return names + of_release
 
 
 def test_only_missing_packages_are_installed_and_named(machine):
