@@ -81,8 +81,8 @@ static void counters(void)
 static void transfers(void)
 {
     puts("| state | a transfer that |\n| --- | --- |");
-#define X(name, doc) puts("| `" #name "` | " doc " |");
-    TQI_TRANSFER_STATES(X)
+#define X(P, name, doc) puts("| `" #name "` | " doc " |");
+    TQI_TRANSFER_STATES(X, TQI_TRANSFER)
 #undef X
 }
 

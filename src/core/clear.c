@@ -3,6 +3,13 @@
 
 #include "base/assert.h"
 
+TQI_MACHINE(tqi_clear_machine, "clear", TQI_CLEAR, TQI_CLEAR_STEPS);
+
+void tqi_clear_step(tqi_clear_t *clear, tqi_clear_event_t event)
+{
+    clear->state = (tqi_clear_state_t)tqi_machine_step(&tqi_clear_machine, clear->state, event);
+}
+
 void tqi_clear_init(tqi_clear_t *clear, const tqi_env_t *env, uint64_t id)
 {
     *clear = (tqi_clear_t){.id = id};

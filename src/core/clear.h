@@ -11,9 +11,44 @@
 
 #include "core/partition.h"
 
+#define TQI_CLEAR_STATES(X, P)                                                                     \
+    X(P, GATHERING, "rows are being marked")                                                       \
+    X(P, WAITING, "units have yet to unlink them")                                                 \
+    X(P, BURYING, "every unit has, or is lost: the rows die, a slice at a time")                   \
+    X(P, OVER, "all of them are dead")
+
+#define TQI_CLEAR_EVENTS(X, P)                                                                     \
+    X(P, ORDER, "all rows are marked, and units are told")                                         \
+    X(P, NOBODY, "all rows are marked, and no unit has any of them")                               \
+    X(P, EMPTY, "there was no row to mark")                                                        \
+    X(P, UNIT_DONE, "a unit has unlinked them or is lost, others have yet to")                     \
+    X(P, LAST_DONE, "the last unit has unlinked them or is lost")                                  \
+    X(P, BURIED, "the last row is dead")                                                           \
+    X(P, JOIN, "another request waits for it as well")                                             \
+    X(P, LEAVE, "a request does not wait for it any more")
+
+#define TQI_CLEAR_STEPS(X, P)                                                                      \
+    X(P, GATHERING, ORDER, WAITING)                                                                \
+    X(P, GATHERING, NOBODY, BURYING)                                                               \
+    X(P, GATHERING, EMPTY, OVER)                                                                   \
+    X(P, GATHERING, JOIN, GATHERING)                                                               \
+    X(P, GATHERING, LEAVE, GATHERING)                                                              \
+    X(P, WAITING, UNIT_DONE, WAITING)                                                              \
+    X(P, WAITING, LAST_DONE, BURYING)                                                              \
+    X(P, WAITING, JOIN, WAITING)                                                                   \
+    X(P, WAITING, LEAVE, WAITING)                                                                  \
+    X(P, BURYING, BURIED, OVER)                                                                    \
+    X(P, BURYING, JOIN, BURYING)                                                                   \
+    X(P, BURYING, LEAVE, BURYING)
+
+typedef enum tqi_clear_state { TQI_MACHINE_STATES(TQI_CLEAR) } tqi_clear_state_t;
+typedef enum tqi_clear_event { TQI_MACHINE_EVENTS(TQI_CLEAR) } tqi_clear_event_t;
+extern const tqi_machine_t tqi_clear_machine;
+
 typedef struct tqi_clear {
     tqi_node_t node; /* in the partition's list of clears */
     uint64_t id;
+    tqi_clear_state_t state;
     tqi_bits_t rows;      /* all of them CLEARING; those buried leave */
     uint64_t rows_cnt;    /* how many it began with */
     uint32_t waiting_cnt; /* units that have not answered */
@@ -22,6 +57,8 @@ typedef struct tqi_clear {
 
 void tqi_clear_init(tqi_clear_t *clear, const tqi_env_t *env, uint64_t id);
 void tqi_clear_fini(tqi_clear_t *clear);
+/* Changes the state; the event is legal. */
+void tqi_clear_step(tqi_clear_t *clear, tqi_clear_event_t event);
 
 /* Makes it possible to take the block's rows without failing. E_NO_MEMORY. */
 tq_status_t tqi_clear_reserve(tqi_clear_t *clear, uint64_t ordinal);

@@ -3,16 +3,11 @@
 
 #include "base/assert.h"
 
+TQI_MACHINE(tqi_grant_machine, "grant", TQI_GRANT, TQI_GRANT_STEPS);
+
 static void grant_step(tqi_grant_t *grant, tqi_grant_event_t event)
 {
-#define GRANT_STEP(from, ev, to)                                                                   \
-    if (grant->state == TQI_GRANT_##from && event == TQI_GRANT_EVENT_##ev) {                       \
-        grant->state = TQI_GRANT_##to;                                                             \
-        return;                                                                                    \
-    }
-    TQI_GRANT_STEP_TABLE(GRANT_STEP)
-#undef GRANT_STEP
-    tqi_invariant(!"a step of TQI_GRANT_STEP_TABLE", "INV-8");
+    grant->state = (tqi_grant_state_t)tqi_machine_step(&tqi_grant_machine, grant->state, event);
 }
 
 tq_status_t tqi_grant_make(tqi_partition_t *p, tqi_grant_t *grant, tqi_task_t *task,
@@ -32,7 +27,7 @@ tq_status_t tqi_grant_make(tqi_partition_t *p, tqi_grant_t *grant, tqi_task_t *t
     }
     for (uint64_t at = 0; tqi_mask_next(&grant->rows, &at, &mask);)
         tqi_partition_consume(p, task, &mask);
-    grant_step(grant, TQI_GRANT_EVENT_GRANT);
+    grant_step(grant, TQI_GRANT_EV_GRANT);
     grant->task = task;
     tqi_list_push_back(&task->grants, &grant->node);
     return TQ_OK;
@@ -59,7 +54,7 @@ uint32_t tqi_grant_return(tqi_partition_t *p, tqi_grant_t *grant, const tqi_mask
 void tqi_grant_returned(tqi_grant_t *grant)
 {
     tqi_assert(tqi_bits_count(&grant->rows) == 0);
-    grant_step(grant, TQI_GRANT_EVENT_GIVE_BACK);
+    grant_step(grant, TQI_GRANT_EV_GIVE_BACK);
     tqi_list_remove(&grant->task->grants, &grant->node);
 }
 

@@ -12,26 +12,27 @@
 
 #include "core/partition.h"
 
-/* X(from, event, to) */
-#define TQI_GRANT_STEP_TABLE(X)                                                                    \
-    X(NONE, GRANT, PROVISIONAL)                                                                    \
-    X(PROVISIONAL, ACK, FINAL)                                                                     \
-    X(PROVISIONAL, RESET, FINAL)                                                                   \
-    X(PROVISIONAL, GIVE_BACK, RETURNED)
+#define TQI_GRANT_STATES(X, P)                                                                     \
+    X(P, NONE, "not made yet")                                                                     \
+    X(P, PROVISIONAL, "consumed, and given back if the fetcher never says that it took them")      \
+    X(P, FINAL, "the task's for good")                                                             \
+    X(P, RETURNED, "given back, all of it")
 
-typedef enum tqi_grant_state {
-    TQI_GRANT_NONE,
-    TQI_GRANT_PROVISIONAL,
-    TQI_GRANT_FINAL,
-    TQI_GRANT_RETURNED,
-} tqi_grant_state_t;
+#define TQI_GRANT_EVENTS(X, P)                                                                     \
+    X(P, GRANT, "rows were chosen for a fetch")                                                    \
+    X(P, ACK, "the fetcher has taken the answer")                                                  \
+    X(P, RESET, "the task begins again, or its partition is gone")                                 \
+    X(P, GIVE_BACK, "the fetch was cancelled, its rows returned, or its session is over")
 
-typedef enum tqi_grant_event {
-    TQI_GRANT_EVENT_GRANT,
-    TQI_GRANT_EVENT_ACK,
-    TQI_GRANT_EVENT_RESET,
-    TQI_GRANT_EVENT_GIVE_BACK,
-} tqi_grant_event_t;
+#define TQI_GRANT_STEPS(X, P)                                                                      \
+    X(P, NONE, GRANT, PROVISIONAL)                                                                 \
+    X(P, PROVISIONAL, ACK, FINAL)                                                                  \
+    X(P, PROVISIONAL, RESET, FINAL)                                                                \
+    X(P, PROVISIONAL, GIVE_BACK, RETURNED)
+
+typedef enum tqi_grant_state { TQI_MACHINE_STATES(TQI_GRANT) } tqi_grant_state_t;
+typedef enum tqi_grant_event { TQI_MACHINE_EVENTS(TQI_GRANT) } tqi_grant_event_t;
+extern const tqi_machine_t tqi_grant_machine;
 
 /* Embedded in the role's record. All zero: NONE. */
 typedef struct tqi_grant {

@@ -15,13 +15,7 @@
 #include "base/size.h"
 #include "core/ready.h"
 
-#define NOT_A_STEP TQI_ROW_STATE_CNT
-
-static const uint8_t row_steps[TQI_ROW_STATE_CNT][TQI_ROW_EVENT_CNT] = {
-#define ROW_STEP(from, event, to) [TQI_ROW_##from][TQI_ROW_EVENT_##event] = TQI_ROW_##to + 1,
-    TQI_ROW_STEP_TABLE(ROW_STEP)
-#undef ROW_STEP
-};
+TQI_MACHINE(tqi_row_machine, "row", TQI_ROW, TQI_ROW_STEPS);
 
 /* Moves every row of the mask; each must have a step for the event (INV-1). Leaves are reserved. */
 static void rows_step(tqi_partition_t *p, const tqi_mask_t *mask, tqi_row_event_t event)
@@ -30,15 +24,15 @@ static void rows_step(tqi_partition_t *p, const tqi_mask_t *mask, tqi_row_event_
 
     for (unsigned from = 0; from < TQI_ROW_DEAD; from++) {
         uint64_t moving[TQI_LEAF_WORDS];
-        unsigned to = row_steps[from][event];
+        unsigned to;
 
         tqi_leaf_copy(moving, rest.words);
         tqi_leaf_and(moving, tqi_bits_leaf(&p->state[from], mask->ordinal));
         if (!tqi_leaf_any(moving))
             continue;
-        tqi_invariant(to != 0, "INV-1");
+        to = tqi_machine_step(&tqi_row_machine, from, event);
         tqi_leaf_andnot(rest.words, moving);
-        if (--to == from)
+        if (to == from)
             continue;
         tqi_bits_andnot_leaf(&p->state[from], mask->ordinal, moving);
         if (to != TQI_ROW_DEAD) {
@@ -553,7 +547,7 @@ void tqi_partition_publish(tqi_partition_t *p, tqi_field_t *const *fields, uint3
 {
     uint64_t before = tqi_bits_count(&p->state[TQI_ROW_RESERVED]);
 
-    rows_step(p, mask, TQI_ROW_EVENT_PUBLISH);
+    rows_step(p, mask, TQI_ROW_EV_PUBLISH);
     rows_no_more_ahead(p, mask);
     tqi_bits_andnot_leaf(&p->unlisted, mask->ordinal, mask->words);
     p->mark++;
@@ -699,7 +693,7 @@ void tqi_partition_clear(tqi_partition_t *p, const tqi_mask_t *mask, tqi_mask_t 
     tqi_leaf_and(cleared->words, mask->words);
     if (!tqi_mask_any(cleared))
         return;
-    rows_step(p, cleared, TQI_ROW_EVENT_CLEAR);
+    rows_step(p, cleared, TQI_ROW_EV_CLEAR);
     rows_no_more_ahead(p, cleared);
     tqi_bits_andnot_leaf(&p->unlisted, mask->ordinal, cleared->words);
     for (size_t i = 0; i < p->fields.len; i++) {
@@ -719,7 +713,7 @@ bool tqi_partition_bury(tqi_partition_t *p, const tqi_mask_t *mask, uint64_t *bl
 {
     tqi_block_t *block = tqi_index_block(&p->index, mask->ordinal);
 
-    rows_step(p, mask, TQI_ROW_EVENT_UNLINK);
+    rows_step(p, mask, TQI_ROW_EV_UNLINK);
     for (size_t i = 0; i < p->placed.len; i++)
         tqi_bits_andnot_leaf(&p->placed.at[i]->rows, mask->ordinal, mask->words);
     tqi_bits_andnot_leaf(&p->absent, mask->ordinal, mask->words);

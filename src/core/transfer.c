@@ -3,12 +3,16 @@
 
 #include "base/assert.h"
 
-/* 0: not legal; else the state to go to, plus one. */
-static const uint8_t table[TQI_TRANSFER_KINDS][TQI_TRANSFER_STATES_CNT][TQI_TRANSFER_EVENTS_CNT] = {
-#define ROW(kind, from, event, to)                                                                 \
-    [TQI_##kind][TQI_TRANSFER_##from][TQI_TRANSFER_EV_##event] = TQI_TRANSFER_##to + 1,
-    TQI_TRANSFER_TABLE(ROW)
-#undef ROW
+TQI_MACHINE(tqi_put_inline_machine, "put inline", TQI_TRANSFER, TQI_PUT_INLINE_STEPS);
+TQI_MACHINE(tqi_put_stream_machine, "put stream", TQI_TRANSFER, TQI_PUT_STREAM_STEPS);
+TQI_MACHINE(tqi_put_direct_machine, "put direct", TQI_TRANSFER, TQI_PUT_DIRECT_STEPS);
+TQI_MACHINE(tqi_get_stream_machine, "get stream", TQI_TRANSFER, TQI_GET_STREAM_STEPS);
+TQI_MACHINE(tqi_get_direct_machine, "get direct", TQI_TRANSFER, TQI_GET_DIRECT_STEPS);
+
+static const tqi_machine_t *const machines[TQI_TRANSFER_KINDS] = {
+    [TQI_PUT_INLINE] = &tqi_put_inline_machine, [TQI_PUT_STREAM] = &tqi_put_stream_machine,
+    [TQI_PUT_DIRECT] = &tqi_put_direct_machine, [TQI_GET_STREAM] = &tqi_get_stream_machine,
+    [TQI_GET_DIRECT] = &tqi_get_direct_machine,
 };
 
 static void enter(tqi_transfer_t *t, tqi_transfer_state_t state)
@@ -33,17 +37,15 @@ void tqi_transfer_fini(tqi_transfer_t *t)
 
 bool tqi_transfer_can(const tqi_transfer_t *t, tqi_transfer_event_t event)
 {
-    return table[t->kind][t->state][event] != 0;
+    return tqi_machine_can(machines[t->kind], t->state, event);
 }
 
 bool tqi_transfer_apply(tqi_transfer_t *t, tqi_transfer_event_t event)
 {
-    uint8_t to = table[t->kind][t->state][event];
-
-    if (to == 0)
+    if (!tqi_transfer_can(t, event))
         return false;
     t->counts->now[t->state]--;
-    enter(t, (tqi_transfer_state_t)(to - 1));
+    enter(t, (tqi_transfer_state_t)tqi_machine_step(machines[t->kind], t->state, event));
     return true;
 }
 
@@ -78,11 +80,7 @@ const char *tqi_transfer_kind_name(tqi_transfer_kind_t kind)
 
 const char *tqi_transfer_state_name(tqi_transfer_state_t state)
 {
-    static const char *const names[] = {
-#define NAME(name, doc) [TQI_TRANSFER_##name] = #name,
-        TQI_TRANSFER_STATES(NAME)
-#undef NAME
-    };
+    const tqi_machine_t *machine = machines[0];
 
-    return (unsigned)state < TQI_TRANSFER_STATES_CNT ? names[state] : "?";
+    return (unsigned)state < machine->states_cnt ? machine->states[state] : "?";
 }

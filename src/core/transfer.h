@@ -17,6 +17,7 @@
 #include <stdint.h>
 
 #include "base/heap.h"
+#include "base/machine.h"
 
 /* Who moves the bytes, and when. */
 typedef enum tqi_transfer_kind {
@@ -28,111 +29,110 @@ typedef enum tqi_transfer_kind {
     TQI_TRANSFER_KINDS,
 } tqi_transfer_kind_t;
 
-/* X(name, what it means) */
-#define TQI_TRANSFER_STATES(X)                                                                     \
-    X(PARKED, "waits for space, or for another put's cells")                                       \
-    X(OPEN, "READY was answered")                                                                  \
-    X(ARRIVED, "all bytes are there, COMMIT is not")                                               \
-    X(BROKEN, "the port gave up before COMMIT, which will be told")                                \
-    X(COMMITTED, "COMMIT is there, the port is not done")                                          \
-    X(DROPPING, "given up, the port still holds the memory")                                       \
-    X(HELD, "given up, a thread of the client may still write to the memory")                      \
-    X(DONE, "over: nothing of it remains")
+#define TQI_TRANSFER_STATES(X, P)                                                                  \
+    X(P, PARKED, "waits for space, or for another put's cells")                                    \
+    X(P, OPEN, "READY was answered")                                                               \
+    X(P, ARRIVED, "all bytes are there, COMMIT is not")                                            \
+    X(P, BROKEN, "the port gave up before COMMIT, which will be told")                             \
+    X(P, COMMITTED, "COMMIT is there, the port is not done")                                       \
+    X(P, DROPPING, "given up, the port still holds the memory")                                    \
+    X(P, HELD, "given up, a thread of the client may still write to the memory")                   \
+    X(P, DONE, "over: nothing of it remains")
 
-typedef enum tqi_transfer_state {
-#define TQI_TRANSFER_STATE_(name, doc) TQI_TRANSFER_##name,
-    TQI_TRANSFER_STATES(TQI_TRANSFER_STATE_)
-#undef TQI_TRANSFER_STATE_
-        TQI_TRANSFER_STATES_CNT,
-} tqi_transfer_state_t;
+typedef enum tqi_transfer_state { TQI_MACHINE_STATES(TQI_TRANSFER) } tqi_transfer_state_t;
 
-#define TQI_TRANSFER_EVENTS(X)                                                                     \
-    X(GRANT, "it has its space (a PUT), or its pins (a GET)")                                      \
-    X(COMMIT, "the client's COMMIT")                                                               \
-    X(LANDED, "the port moved all bytes")                                                          \
-    X(FAILED, "the port is done with it, and not all bytes were moved")                            \
-    X(RELEASE, "the reader is done")                                                               \
-    X(CANCEL, "the client gives it up, and touches its memory no more")                            \
-    X(ABORT, "the client gives up the whole put")                                                  \
-    X(EXPIRE, "nobody named it for a lease's time")                                                \
-    X(END, "its session has ended")
+#define TQI_TRANSFER_EVENTS(X, P)                                                                  \
+    X(P, GRANT, "it has its space (a PUT), or its pins (a GET)")                                   \
+    X(P, COMMIT, "the client's COMMIT")                                                            \
+    X(P, LANDED, "the port moved all bytes")                                                       \
+    X(P, FAILED, "the port is done with it, and not all bytes were moved")                         \
+    X(P, RELEASE, "the reader is done")                                                            \
+    X(P, CANCEL, "the client gives it up, and touches its memory no more")                         \
+    X(P, ABORT, "the client gives up the whole put")                                               \
+    X(P, EXPIRE, "nobody named it for a lease's time")                                             \
+    X(P, END, "its session has ended")
 
-typedef enum tqi_transfer_event {
-#define TQI_TRANSFER_EVENT_(name, doc) TQI_TRANSFER_EV_##name,
-    TQI_TRANSFER_EVENTS(TQI_TRANSFER_EVENT_)
-#undef TQI_TRANSFER_EVENT_
-        TQI_TRANSFER_EVENTS_CNT,
-} tqi_transfer_event_t;
+typedef enum tqi_transfer_event { TQI_MACHINE_EVENTS(TQI_TRANSFER) } tqi_transfer_event_t;
 
-/* X(kind, from, event, to): what is not here is not legal. */
-#define TQI_TRANSFER_TABLE(X)                                                                      \
-    X(PUT_INLINE, PARKED, GRANT, DONE)                                                             \
-    X(PUT_INLINE, PARKED, CANCEL, DONE)                                                            \
-    X(PUT_INLINE, PARKED, ABORT, DONE)                                                             \
-    X(PUT_INLINE, PARKED, EXPIRE, DONE)                                                            \
-    X(PUT_INLINE, PARKED, END, DONE)                                                               \
-    X(PUT_STREAM, PARKED, GRANT, OPEN)                                                             \
-    X(PUT_STREAM, PARKED, FAILED, DONE)                                                            \
-    X(PUT_STREAM, PARKED, CANCEL, DONE)                                                            \
-    X(PUT_STREAM, PARKED, ABORT, DONE)                                                             \
-    X(PUT_STREAM, PARKED, EXPIRE, DONE)                                                            \
-    X(PUT_STREAM, PARKED, END, DONE)                                                               \
-    X(PUT_STREAM, OPEN, COMMIT, COMMITTED)                                                         \
-    X(PUT_STREAM, OPEN, LANDED, ARRIVED)                                                           \
-    X(PUT_STREAM, OPEN, FAILED, BROKEN)                                                            \
-    X(PUT_STREAM, OPEN, CANCEL, DROPPING)                                                          \
-    X(PUT_STREAM, OPEN, ABORT, DROPPING)                                                           \
-    X(PUT_STREAM, OPEN, EXPIRE, DROPPING)                                                          \
-    X(PUT_STREAM, OPEN, END, DROPPING)                                                             \
-    X(PUT_STREAM, ARRIVED, COMMIT, DONE)                                                           \
-    X(PUT_STREAM, ARRIVED, CANCEL, DONE)                                                           \
-    X(PUT_STREAM, ARRIVED, ABORT, DONE)                                                            \
-    X(PUT_STREAM, ARRIVED, EXPIRE, DONE)                                                           \
-    X(PUT_STREAM, ARRIVED, END, DONE)                                                              \
-    X(PUT_STREAM, BROKEN, COMMIT, DONE)                                                            \
-    X(PUT_STREAM, BROKEN, CANCEL, DONE)                                                            \
-    X(PUT_STREAM, BROKEN, ABORT, DONE)                                                             \
-    X(PUT_STREAM, BROKEN, EXPIRE, DONE)                                                            \
-    X(PUT_STREAM, BROKEN, END, DONE)                                                               \
-    X(PUT_STREAM, COMMITTED, LANDED, DONE)                                                         \
-    X(PUT_STREAM, COMMITTED, FAILED, DONE)                                                         \
-    X(PUT_STREAM, COMMITTED, ABORT, DROPPING)                                                      \
-    X(PUT_STREAM, COMMITTED, EXPIRE, DROPPING)                                                     \
-    X(PUT_STREAM, COMMITTED, END, DROPPING)                                                        \
-    X(PUT_STREAM, DROPPING, LANDED, DONE)                                                          \
-    X(PUT_STREAM, DROPPING, FAILED, DONE)                                                          \
-    X(PUT_DIRECT, PARKED, GRANT, OPEN)                                                             \
-    X(PUT_DIRECT, PARKED, CANCEL, DONE)                                                            \
-    X(PUT_DIRECT, PARKED, ABORT, DONE)                                                             \
-    X(PUT_DIRECT, PARKED, EXPIRE, DONE)                                                            \
-    X(PUT_DIRECT, PARKED, END, DONE)                                                               \
-    X(PUT_DIRECT, OPEN, COMMIT, DONE)                                                              \
-    X(PUT_DIRECT, OPEN, CANCEL, DONE)                                                              \
-    X(PUT_DIRECT, OPEN, ABORT, DONE)                                                               \
-    X(PUT_DIRECT, OPEN, EXPIRE, HELD)                                                              \
-    X(PUT_DIRECT, OPEN, END, DONE)                                                                 \
-    X(PUT_DIRECT, HELD, CANCEL, DONE)                                                              \
-    X(PUT_DIRECT, HELD, ABORT, DONE)                                                               \
-    X(PUT_DIRECT, HELD, END, DONE)                                                                 \
-    X(GET_STREAM, PARKED, GRANT, OPEN)                                                             \
-    X(GET_STREAM, OPEN, COMMIT, COMMITTED)                                                         \
-    X(GET_STREAM, OPEN, RELEASE, DONE)                                                             \
-    X(GET_STREAM, OPEN, CANCEL, DONE)                                                              \
-    X(GET_STREAM, OPEN, EXPIRE, DONE)                                                              \
-    X(GET_STREAM, OPEN, END, DONE)                                                                 \
-    X(GET_STREAM, COMMITTED, LANDED, DONE)                                                         \
-    X(GET_STREAM, COMMITTED, FAILED, DONE)                                                         \
-    X(GET_STREAM, COMMITTED, RELEASE, DROPPING)                                                    \
-    X(GET_STREAM, COMMITTED, CANCEL, DROPPING)                                                     \
-    X(GET_STREAM, COMMITTED, EXPIRE, DROPPING)                                                     \
-    X(GET_STREAM, COMMITTED, END, DROPPING)                                                        \
-    X(GET_STREAM, DROPPING, LANDED, DONE)                                                          \
-    X(GET_STREAM, DROPPING, FAILED, DONE)                                                          \
-    X(GET_DIRECT, PARKED, GRANT, OPEN)                                                             \
-    X(GET_DIRECT, OPEN, RELEASE, DONE)                                                             \
-    X(GET_DIRECT, OPEN, CANCEL, DONE)                                                              \
-    X(GET_DIRECT, OPEN, EXPIRE, DONE)                                                              \
-    X(GET_DIRECT, OPEN, END, DONE)
+#define TQI_PUT_INLINE_STEPS(X, P)                                                                 \
+    X(P, PARKED, GRANT, DONE)                                                                      \
+    X(P, PARKED, CANCEL, DONE)                                                                     \
+    X(P, PARKED, ABORT, DONE)                                                                      \
+    X(P, PARKED, EXPIRE, DONE)                                                                     \
+    X(P, PARKED, END, DONE)
+
+#define TQI_PUT_STREAM_STEPS(X, P)                                                                 \
+    X(P, PARKED, GRANT, OPEN)                                                                      \
+    X(P, PARKED, FAILED, DONE)                                                                     \
+    X(P, PARKED, CANCEL, DONE)                                                                     \
+    X(P, PARKED, ABORT, DONE)                                                                      \
+    X(P, PARKED, EXPIRE, DONE)                                                                     \
+    X(P, PARKED, END, DONE)                                                                        \
+    X(P, OPEN, COMMIT, COMMITTED)                                                                  \
+    X(P, OPEN, LANDED, ARRIVED)                                                                    \
+    X(P, OPEN, FAILED, BROKEN)                                                                     \
+    X(P, OPEN, CANCEL, DROPPING)                                                                   \
+    X(P, OPEN, ABORT, DROPPING)                                                                    \
+    X(P, OPEN, EXPIRE, DROPPING)                                                                   \
+    X(P, OPEN, END, DROPPING)                                                                      \
+    X(P, ARRIVED, COMMIT, DONE)                                                                    \
+    X(P, ARRIVED, CANCEL, DONE)                                                                    \
+    X(P, ARRIVED, ABORT, DONE)                                                                     \
+    X(P, ARRIVED, EXPIRE, DONE)                                                                    \
+    X(P, ARRIVED, END, DONE)                                                                       \
+    X(P, BROKEN, COMMIT, DONE)                                                                     \
+    X(P, BROKEN, CANCEL, DONE)                                                                     \
+    X(P, BROKEN, ABORT, DONE)                                                                      \
+    X(P, BROKEN, EXPIRE, DONE)                                                                     \
+    X(P, BROKEN, END, DONE)                                                                        \
+    X(P, COMMITTED, LANDED, DONE)                                                                  \
+    X(P, COMMITTED, FAILED, DONE)                                                                  \
+    X(P, COMMITTED, ABORT, DROPPING)                                                               \
+    X(P, COMMITTED, EXPIRE, DROPPING)                                                              \
+    X(P, COMMITTED, END, DROPPING)                                                                 \
+    X(P, DROPPING, LANDED, DONE)                                                                   \
+    X(P, DROPPING, FAILED, DONE)
+
+#define TQI_PUT_DIRECT_STEPS(X, P)                                                                 \
+    X(P, PARKED, GRANT, OPEN)                                                                      \
+    X(P, PARKED, CANCEL, DONE)                                                                     \
+    X(P, PARKED, ABORT, DONE)                                                                      \
+    X(P, PARKED, EXPIRE, DONE)                                                                     \
+    X(P, PARKED, END, DONE)                                                                        \
+    X(P, OPEN, COMMIT, DONE)                                                                       \
+    X(P, OPEN, CANCEL, DONE)                                                                       \
+    X(P, OPEN, ABORT, DONE)                                                                        \
+    X(P, OPEN, EXPIRE, HELD)                                                                       \
+    X(P, OPEN, END, DONE)                                                                          \
+    X(P, HELD, CANCEL, DONE)                                                                       \
+    X(P, HELD, ABORT, DONE)                                                                        \
+    X(P, HELD, END, DONE)
+
+#define TQI_GET_STREAM_STEPS(X, P)                                                                 \
+    X(P, PARKED, GRANT, OPEN)                                                                      \
+    X(P, OPEN, COMMIT, COMMITTED)                                                                  \
+    X(P, OPEN, RELEASE, DONE)                                                                      \
+    X(P, OPEN, CANCEL, DONE)                                                                       \
+    X(P, OPEN, EXPIRE, DONE)                                                                       \
+    X(P, OPEN, END, DONE)                                                                          \
+    X(P, COMMITTED, LANDED, DONE)                                                                  \
+    X(P, COMMITTED, FAILED, DONE)                                                                  \
+    X(P, COMMITTED, RELEASE, DROPPING)                                                             \
+    X(P, COMMITTED, CANCEL, DROPPING)                                                              \
+    X(P, COMMITTED, EXPIRE, DROPPING)                                                              \
+    X(P, COMMITTED, END, DROPPING)                                                                 \
+    X(P, DROPPING, LANDED, DONE)                                                                   \
+    X(P, DROPPING, FAILED, DONE)
+
+#define TQI_GET_DIRECT_STEPS(X, P)                                                                 \
+    X(P, PARKED, GRANT, OPEN)                                                                      \
+    X(P, OPEN, RELEASE, DONE)                                                                      \
+    X(P, OPEN, CANCEL, DONE)                                                                       \
+    X(P, OPEN, EXPIRE, DONE)                                                                       \
+    X(P, OPEN, END, DONE)
+
+extern const tqi_machine_t tqi_put_inline_machine, tqi_put_stream_machine, tqi_put_direct_machine,
+    tqi_get_stream_machine, tqi_get_direct_machine;
 
 typedef enum tqi_transfer_phase {
     TQI_PHASE_BEFORE,
@@ -142,8 +142,8 @@ typedef enum tqi_transfer_phase {
 
 /* Transitions into each state, and transfers in it now: one for all transfers of an owner. */
 typedef struct tqi_transfer_counts {
-    uint64_t entered[TQI_TRANSFER_STATES_CNT];
-    uint64_t now[TQI_TRANSFER_STATES_CNT];
+    uint64_t entered[TQI_TRANSFER_STATE_CNT];
+    uint64_t now[TQI_TRANSFER_STATE_CNT];
 } tqi_transfer_counts_t;
 
 typedef struct tqi_transfer {

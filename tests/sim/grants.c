@@ -104,9 +104,8 @@ void grants_free(grants_t *g)
 static bool session_is_live(const grants_t *g, uint64_t id)
 {
     const proc_t *proc = g->w->controller;
-    const session_t *session = proc->role ? tqi_map_u64_get(&proc->controller->sessions, id) : NULL;
 
-    return session && !session->is_ending;
+    return proc->role && tqi_map_u64_get(&proc->controller->sessions, id);
 }
 
 static uint32_t name_idx(tqi_str_t name, const char *const *names, uint32_t cnt)

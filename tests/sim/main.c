@@ -2,6 +2,7 @@
 /*
  * usage: sim [--seed N | --seeds N [--from N]] [--shard I/N] [--list FILE]
  *            [--every N] [--steps N] [--outside] [--mutant N] [--verbose]
+ *        sim --pairs
  *
  * --seed N     that seed alone
  * --seeds N    so many, from --from (1); TQ_SIM_SEEDS overrides it
@@ -11,6 +12,7 @@
  * --steps N    stops after so many events
  * --outside    without the roles' own checks: what callers and frames tell is all that counts
  * --mutant N   with that fault planted; in sim_mutants alone (see tools/mutants)
+ * --pairs      seeds 1 to 300, then the (state, event) pairs that were met; 1 where one was not
  * --verbose    every frame and every op, with its virtual time
  */
 #include <getopt.h>
@@ -22,10 +24,13 @@
 #include <unistd.h>
 
 #include "mutants.h"
+#include "pairs.h"
 #include "world.h"
 
 /* A seed takes milliseconds; one that takes so long hangs in a loop. */
 #define SEED_SECONDS_MAX 120
+/* The fixed list of seeds that has to reach every pair. */
+#define PAIRS_SEEDS 300
 
 static uint64_t running_seed;
 
@@ -84,23 +89,18 @@ static void run_list(const char *path, uint64_t shard, uint64_t shards,
 int main(int argc, char **argv)
 {
     static const struct option options_known[] = {
-        {"seed", required_argument, NULL, 's'},
-        {"seeds", required_argument, NULL, 'n'},
-        {"from", required_argument, NULL, 'f'},
-        {"shard", required_argument, NULL, 'h'},
-        {"list", required_argument, NULL, 'l'},
-        {"every", required_argument, NULL, 'e'},
-        {"steps", required_argument, NULL, 't'},
-        {"outside", no_argument, NULL, 'o'},
-        {"mutant", required_argument, NULL, 'm'},
-        {"verbose", no_argument, NULL, 'v'},
-        {0},
+        {"seed", required_argument, NULL, 's'},   {"seeds", required_argument, NULL, 'n'},
+        {"from", required_argument, NULL, 'f'},   {"shard", required_argument, NULL, 'h'},
+        {"list", required_argument, NULL, 'l'},   {"every", required_argument, NULL, 'e'},
+        {"steps", required_argument, NULL, 't'},  {"outside", no_argument, NULL, 'o'},
+        {"mutant", required_argument, NULL, 'm'}, {"pairs", no_argument, NULL, 'p'},
+        {"verbose", no_argument, NULL, 'v'},      {0},
     };
     sim_options_t options = {.check_every = 100};
     sim_totals_t sum = {0};
     uint64_t from = 1, seeds = 100, shard = 0, shards = 1, cnt = 0;
     const char *list = NULL, *wanted = getenv("TQ_SIM_SEEDS");
-    bool is_one = false;
+    bool is_one = false, is_pairs = false;
     int c;
 
     if (wanted)
@@ -143,13 +143,18 @@ int main(int argc, char **argv)
                 return 2;
             }
             break;
+        case 'p':
+            is_pairs = true;
+            seeds = PAIRS_SEEDS;
+            break;
         case 'v':
             options.is_verbose = true;
             break;
         default:
             fprintf(stderr, "usage: sim [--seed N | --seeds N [--from N]] [--shard I/N] "
                             "[--list FILE] [--every N] [--steps N] [--outside] [--mutant N] "
-                            "[--verbose]\n");
+                            "[--verbose]\n"
+                            "       sim --pairs\n");
             return 2;
         }
     }
@@ -172,5 +177,5 @@ int main(int argc, char **argv)
            ", faults %" PRIu64 ", ops that succeeded %" PRIu64 "\n",
            sum.puts_ok, sum.gets_ok, sum.cells_read, sum.grants, sum.faults, sum.ops_ok);
     printf("seeds %" PRIu64 ", events %" PRIu64 ", ops %" PRIu64 "\n", cnt, sum.events, sum.ops);
-    return 0;
+    return is_pairs && !pairs_report(stdout);
 }

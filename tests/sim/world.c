@@ -13,8 +13,6 @@
 /* Ten times what the busiest of the first thousand seeds needs. */
 #define EVENTS_MAX 500000
 
-sim_pair_fn sim_on_pair;
-
 /* ---- telling ----------------------------------------------------------------------------------- */
 
 void world_print_replay(uint64_t seed)

@@ -9,6 +9,7 @@
  *   model.c     what may be read: puts and clears as the callers saw them
  *   grants.c    who has which row: read off the frames at the controller
  *   audit.c     the end: everything healed, finished, read, cleared, and back to zero
+ *   pairs.c     (state, event) pairs that the roles went through
  *   main.c      seeds
  *
  * The invariants that are checked are those of docs/architecture.md, by number.
@@ -320,8 +321,5 @@ void audit(world_t *w);
 /* After each event, cheap; and everything. */
 void check_cheap(world_t *w);
 void check_all(world_t *w);
-/* (state, event) pairs that roles went through, for coverage over many seeds. */
-typedef void (*sim_pair_fn)(const char *machine, const char *state, const char *event);
-extern sim_pair_fn sim_on_pair;
 
 #endif

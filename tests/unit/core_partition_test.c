@@ -501,7 +501,7 @@ static uint64_t fetch_words(uint64_t rows)
     assert_int_equal(got[0], rows - 64);
     assert_int_equal(tqi_grant_make(&t.p, &grant, task, got, 32), TQ_OK);
     assert_int_equal(tqi_ready_count(set), 32);
-    tqi_grant_finish(&grant, TQI_GRANT_EVENT_ACK);
+    tqi_grant_finish(&grant, TQI_GRANT_EV_ACK);
     tqi_grant_fini(&grant);
     table_fini(&t);
     return words;

@@ -10,9 +10,9 @@ static uint32_t reachable(tqi_transfer_kind_t kind)
 {
     uint32_t seen = 1u << TQI_TRANSFER_PARKED;
 
-    for (int round = 0; round < TQI_TRANSFER_STATES_CNT; round++)
-        for (int s = 0; s < TQI_TRANSFER_STATES_CNT; s++)
-            for (int e = 0; e < TQI_TRANSFER_EVENTS_CNT; e++) {
+    for (int round = 0; round < TQI_TRANSFER_STATE_CNT; round++)
+        for (int s = 0; s < TQI_TRANSFER_STATE_CNT; s++)
+            for (int e = 0; e < TQI_TRANSFER_EVENT_CNT; e++) {
                 tqi_transfer_counts_t counts = {0};
                 tqi_transfer_t t = {.kind = kind, .counts = &counts};
 
@@ -53,7 +53,7 @@ static void every_transfer_can_end(void **state)
                 assert_true(can(kind, s, TQI_TRANSFER_EV_END));
             }
         }
-        for (int e = 0; e < TQI_TRANSFER_EVENTS_CNT; e++)
+        for (int e = 0; e < TQI_TRANSFER_EVENT_CNT; e++)
             assert_false(can(kind, TQI_TRANSFER_DONE, (tqi_transfer_event_t)e));
     }
 }
@@ -63,7 +63,7 @@ static void what_a_writer_may_touch_is_not_given_up_in_one_step(void **state)
     (void)state;
     /* A streamed PUT's memory is the port's from READY to its word; a direct one's the client's
      * until it says so, or its session ends. */
-    for (int e = 0; e < TQI_TRANSFER_EVENTS_CNT; e++) {
+    for (int e = 0; e < TQI_TRANSFER_EVENT_CNT; e++) {
         tqi_transfer_counts_t counts = {0};
         tqi_transfer_t t = {.kind = TQI_PUT_STREAM, .state = TQI_TRANSFER_OPEN, .counts = &counts};
 

@@ -34,6 +34,20 @@ static tqi_link_t *link_of(const tqi_node_t *node)
 
 /* ---- making ------------------------------------------------------------------------------------ */
 
+TQI_MACHINE(tqi_client_machine, "client in its store", TQI_JOIN, TQI_JOIN_STEPS);
+TQI_MACHINE(tqi_close_machine, "close", TQI_CLOSE, TQI_CLOSE_STEPS);
+
+static void client_step(tqi_client_t *client, tqi_join_event_t event)
+{
+    client->state = (tqi_join_state_t)tqi_machine_step(&tqi_client_machine, client->state, event);
+}
+
+static void close_step(tqi_client_t *client, tqi_close_event_t event)
+{
+    client->closing =
+        (tqi_close_state_t)tqi_machine_step(&tqi_close_machine, client->closing, event);
+}
+
 static const char *keep(tqi_client_t *client, size_t *at, const char *text)
 {
     char *to = client->strings + *at;
@@ -183,16 +197,21 @@ static void fail_queued(tqi_client_t *client, const tqi_err_t *err, uint64_t now
 
 /* The session is over, for the reason that ops are told. Transfers that run are stopped, and their
  * ops end when the payload port has let go of them. */
-static void lose_session(tqi_client_t *client, const tqi_err_t *err, uint64_t now_ns)
+static void lose_session(tqi_client_t *client, tqi_join_event_t event, const tqi_err_t *err,
+                         uint64_t now_ns)
 {
     bool had_session = client->session != 0;
     tqi_node_t *node;
+
+    /* Who has no session can be told all the same, by a peer, that it is over. */
+    if (had_session || event != TQI_JOIN_EV_EXPIRED)
+        client_step(client, event);
 
     client->session = 0;
     client->table_version = 0;
     while ((node = tqi_list_first(&client->running))) {
         tqi_err_t copy = *err;
-        tqi_op_stop(op_of(node), TQI_STOP_SESSION, &copy, now_ns);
+        tqi_op_stop(op_of(node), TQI_OP_EV_SESSION_OVER, &copy, now_ns);
         tqi_assert(op_of(node)->state != TQI_OP_RUNNING);
     }
     tqi_list_each(&client->links, n)
@@ -212,8 +231,10 @@ static void lose_session(tqi_client_t *client, const tqi_err_t *err, uint64_t no
 
 static void refuse(tqi_client_t *client, tq_status_t status, const char *text, uint64_t now_ns)
 {
+    if (client->state == TQI_JOIN_REFUSED)
+        return;
     tqi_fail(&client->refusal, status, "%s", text);
-    lose_session(client, &client->refusal, now_ns);
+    lose_session(client, TQI_JOIN_EV_REFUSE, &client->refusal, now_ns);
     fail_queued(client, &client->refusal, now_ns);
     tell(client, TQI_CLIENT_REFUSED, status, text);
 }
@@ -245,7 +266,7 @@ static void store_replaced(tqi_client_t *client, uint64_t now_ns)
             client->conf.address);
         client->is_stale_pending = true;
         client->incarnation = 0;
-        lose_session(client, &client->stale, now_ns);
+        lose_session(client, TQI_JOIN_EV_REPLACED, &client->stale, now_ns);
         /* Its units are other ones, whatever their ids. */
         tqi_list_each(&client->links, node)
         {
@@ -270,7 +291,7 @@ bool tqi_client_on_refusal(tqi_client_t *client, tqi_link_t *link, tq_status_t s
     switch (status) {
     case TQ_E_SESSION_EXPIRED:
         tqi_fail(&err, status, "%s", text);
-        lose_session(client, &err, now_ns);
+        lose_session(client, TQI_JOIN_EV_EXPIRED, &err, now_ns);
         return true;
     case TQ_E_STALE_STORE:
         if (client->incarnation == 0 && client->conf.incarnation_wanted == 0)
@@ -308,9 +329,10 @@ void tqi_client_on_hello(tqi_client_t *client, const tqi_envelope_t *env,
     }
     if (client->session != 0 && is_new) {
         tqi_fail(&err, TQ_E_SESSION_EXPIRED, "the controller has begun another session");
-        lose_session(client, &err, now_ns);
+        lose_session(client, TQI_JOIN_EV_EXPIRED, &err, now_ns);
         return;
     }
+    client_step(client, is_new ? TQI_JOIN_EV_JOIN : TQI_JOIN_EV_KEEP);
     client->session = env->session;
     client->incarnation = env->incarnation;
     if (msg->ping_ms != 0)
@@ -319,7 +341,7 @@ void tqi_client_on_hello(tqi_client_t *client, const tqi_envelope_t *env,
         tqi_buf_clear(&client->user_conf);
         if (tqi_buf_append(&client->user_conf, msg->user_conf.data, msg->user_conf.len) != TQ_OK) {
             tqi_fail(&err, TQ_E_NO_MEMORY, "no memory for the store's configuration");
-            lose_session(client, &err, now_ns);
+            lose_session(client, TQI_JOIN_EV_STARVED, &err, now_ns);
             return;
         }
     }
@@ -331,8 +353,8 @@ void tqi_client_on_hello(tqi_client_t *client, const tqi_envelope_t *env,
 
 void tqi_client_on_bye(tqi_client_t *client)
 {
-    if (client->is_closing)
-        client->is_closed = true;
+    if (client->closing == TQI_CLOSE_CLOSING)
+        close_step(client, TQI_CLOSE_EV_BYE);
 }
 
 /* The last word of a peer. Of the controller: the session is over, and where this client was opened
@@ -358,7 +380,7 @@ static void on_closing(tqi_client_t *client, tqi_link_t *link, const tqi_envelop
         return;
     }
     tqi_fail(&err, TQ_E_CLOSING, "%s", text);
-    lose_session(client, &err, now_ns);
+    lose_session(client, TQI_JOIN_EV_DISMISSED, &err, now_ns);
     fail_queued(client, &err, now_ns);
 }
 
@@ -481,7 +503,7 @@ void tqi_client_cancel(tqi_client_t *client, tqi_op_t *op, uint64_t now_ns)
 
     (void)client;
     tqi_fail(&err, TQ_E_CANCELLED, "%s: cancelled by the caller", op->cls->name);
-    tqi_op_stop(op, TQI_STOP_CANCEL, &err, now_ns);
+    tqi_op_stop(op, TQI_OP_EV_CANCEL, &err, now_ns);
 }
 
 void tqi_client_abandon(tqi_client_t *client, tqi_op_t *op, uint64_t now_ns)
@@ -509,28 +531,28 @@ void tqi_client_close(tqi_client_t *client, uint64_t now_ns)
     tqi_node_t *node;
     tqi_err_t err;
 
-    if (client->is_closing)
+    if (client->closing != TQI_CLOSE_OPEN)
         return;
-    client->is_closing = true;
+    close_step(client, TQI_CLOSE_EV_CLOSE);
     client->close_deadline_ns = now_ns + CLOSE_NS;
     tqi_fail(&err, TQ_E_CLOSED, "the client was closed");
     fail_queued(client, &err, now_ns);
     while ((node = tqi_list_first(&client->running))) {
         tqi_err_t copy = err;
-        tqi_op_stop(op_of(node), TQI_STOP_CLOSE, &copy, now_ns);
+        tqi_op_stop(op_of(node), TQI_OP_EV_CLOSE, &copy, now_ns);
         tqi_assert(op_of(node)->state != TQI_OP_RUNNING);
     }
 }
 
 bool tqi_client_is_closed(const tqi_client_t *client)
 {
-    return client->is_closed && tqi_client_ops_cnt(client) == 0 && client->done.cnt == 0 &&
-           tqi_map_u64_count(&client->transfers) == 0;
+    return client->closing == TQI_CLOSE_CLOSED && tqi_client_ops_cnt(client) == 0 &&
+           client->done.cnt == 0 && tqi_map_u64_count(&client->transfers) == 0;
 }
 
 tq_status_t tqi_client_why(const tqi_client_t *client, uint64_t waited_ms, tqi_err_t *err)
 {
-    if (client->refusal.status != TQ_OK) {
+    if (client->state == TQI_JOIN_REFUSED) {
         *err = client->refusal;
         return err->status;
     }
@@ -570,7 +592,7 @@ static void op_timed_out(tqi_op_t *op, uint64_t now_ns)
     else
         tqi_fail(&err, TQ_E_TIMEOUT, "%s: no end within %" PRIu32 " ms (timeout_ms)", op->cls->name,
                  op->timeout_ms);
-    tqi_op_stop(op, TQI_STOP_TIMEOUT, &err, now_ns);
+    tqi_op_stop(op, TQI_OP_EV_TIMEOUT, &err, now_ns);
 }
 
 /* Ops that wait for a session start, or have waited too long. */
@@ -584,7 +606,7 @@ static uint64_t step_queued(tqi_client_t *client, uint64_t now_ns)
         uint64_t since_ns = tqi_u64_max(op->since_ns, client->controller->heard_ns);
         if (client->session != 0) {
             tqi_op_start(op, now_ns);
-        } else if (client->refusal.status != TQ_OK || now_ns >= since_ns + patience_ns) {
+        } else if (client->state == TQI_JOIN_REFUSED || now_ns >= since_ns + patience_ns) {
             tqi_err_t err;
             tqi_client_why(client, (now_ns - since_ns) / TQI_MS, &err);
             tqi_op_fail(op, &err, now_ns);
@@ -619,11 +641,12 @@ static uint64_t step_close(tqi_client_t *client, uint64_t now_ns)
 {
     tqi_msg_Bye_t bye = {0};
 
-    if (client->is_closed)
+    if (client->session == 0 || client->controller->state != TQI_LINK_UP) {
+        close_step(client, TQI_CLOSE_EV_ALONE);
         return TQI_NEVER;
-    if (now_ns >= client->close_deadline_ns || client->session == 0 ||
-        client->controller->state != TQI_LINK_UP) {
-        client->is_closed = true;
+    }
+    if (now_ns >= client->close_deadline_ns) {
+        close_step(client, TQI_CLOSE_EV_LATE);
         return TQI_NEVER;
     }
     if (tqi_client_ops_cnt(client) == 0 &&
@@ -654,7 +677,7 @@ static uint64_t step(tqi_role_t *role, uint64_t now_ns)
     client->stepped_ns = now_ns;
     while ((timer = tqi_heap_pop_due(&client->timers, now_ns)))
         op_timed_out(tqi_container_of(timer, tqi_op_t, timer), now_ns);
-    if (client->refusal.status == TQ_OK && !client->is_closed) {
+    if (client->state != TQI_JOIN_REFUSED && client->closing != TQI_CLOSE_CLOSED) {
         tqi_link_want(client->controller, now_ns);
         tqi_list_each(&client->links, node)
         {
@@ -663,7 +686,7 @@ static uint64_t step(tqi_role_t *role, uint64_t now_ns)
     }
     next = tqi_u64_min(next, step_queued(client, now_ns));
     next = tqi_u64_min(next, step_ending(client, now_ns));
-    if (client->is_closing)
+    if (client->closing == TQI_CLOSE_CLOSING)
         next = tqi_u64_min(next, step_close(client, now_ns));
     flush_done(client);
     timer = tqi_heap_peek(&client->timers);
@@ -695,6 +718,11 @@ bool tqi_client_check(const tqi_client_t *client, tqi_err_t *err)
 {
     size_t moving = 0, at_links = 0;
 
+    if ((client->session != 0) != (client->state == TQI_JOIN_INSIDE)) {
+        tqi_fail(err, TQ_E_BUG, "the client is in state %d with session %" PRIu64, client->state,
+                 client->session);
+        return false;
+    }
     if (!check_list_of(&client->queued, TQI_OP_QUEUED, &moving, err) ||
         !check_list_of(&client->running, TQI_OP_RUNNING, &moving, err) ||
         !check_list_of(&client->ending, TQI_OP_ENDING, &moving, err) ||

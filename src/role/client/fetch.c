@@ -234,14 +234,14 @@ static void fetch_on_reply(tqi_op_t *op, tqi_slot_t *slot, const tqi_reply_t *re
         listed(fetch, reply, now_ns);
 }
 
-static bool fetch_stop(tqi_op_t *op, tqi_stop_t why, tqi_err_t *err, uint64_t now_ns)
+static bool fetch_stop(tqi_op_t *op, tqi_op_event_t why, tqi_err_t *err, uint64_t now_ns)
 {
     fetch_t *fetch = fetch_of(op);
     tqi_req_t *req = fetch_req(op);
     tqi_msg_CancelOp_t msg = {0};
 
     /* Without an answer to come, or a controller to ask, there is nothing to decide. */
-    if ((why != TQI_STOP_CANCEL && why != TQI_STOP_TIMEOUT) || !req || req->attempt == 0 ||
+    if ((why != TQI_OP_EV_CANCEL && why != TQI_OP_EV_TIMEOUT) || !req || req->attempt == 0 ||
         fetch->mode != TQ_FETCH)
         return false;
     if (fetch->is_cancelling)

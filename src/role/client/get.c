@@ -19,22 +19,7 @@
 #define EACH_ALIGN 16
 #define WAYS_MAX 2 /* broken ways that a get survives */
 
-#define GET_PHASES(X)                                                                              \
-    X(RESOLVING, PHASE(DESCRIBING))                                                                \
-    X(DESCRIBING, PHASE(READING))                                                                  \
-    X(READING, 0)
-
-#define PHASE(phase) (1u << GET_##phase)
-typedef enum get_phase {
-#define GET_ENUM(phase, next) GET_##phase,
-    GET_PHASES(GET_ENUM)
-#undef GET_ENUM
-} get_phase_t;
-static const uint32_t get_next[] = {
-#define GET_NEXT(phase, next) [GET_##phase] = next,
-    GET_PHASES(GET_NEXT)
-#undef GET_NEXT
-};
+TQI_MACHINE(tqi_get_machine, "get at the client", TQI_GET, TQI_GET_STEPS);
 
 typedef struct get {
     tqi_op_t op;
@@ -46,7 +31,7 @@ typedef struct get {
     tq_strs_t wanted;
     uint32_t flags;
 
-    get_phase_t phase;
+    tqi_get_state_t phase;
     uint32_t rows_cnt;   /* found */
     uint32_t fields_cnt; /* to be read; op.fields has them */
     uint8_t *produced;   /* bitset over rows x fields */
@@ -65,10 +50,9 @@ static get_t *get_of(tqi_op_t *op)
     return tqi_container_of(op, get_t, op);
 }
 
-static void get_set(get_t *get, get_phase_t phase)
+static void get_step(get_t *get, tqi_get_event_t event)
 {
-    tqi_assert(get_next[get->phase] & (1u << phase));
-    get->phase = phase;
+    get->phase = (tqi_get_state_t)tqi_machine_step(&tqi_get_machine, get->phase, event);
 }
 
 static const tqi_op_class_t get_class;
@@ -144,7 +128,7 @@ static void get_start(tqi_op_t *op, uint64_t now_ns)
     };
 
     give_buffers(get);
-    get->phase = GET_RESOLVING;
+    get_step(get, TQI_GET_EV_START);
     tqi_op_request(op, op->client->controller, NULL, TQI_KIND_Resolve, &msg, now_ns);
 }
 
@@ -349,7 +333,7 @@ static void describe(get_t *get, tqi_slot_t *slot, uint64_t now_ns)
             .mode = slot->link->mode,
             .life = life_of(get, slot->link->unit_id),
         };
-        tqi_slot_set(slot, TQI_SLOT_PREPARING);
+        tqi_slot_step(slot, TQI_SLOT_EV_PREPARE);
         tqi_op_request(op, slot->link, slot, TQI_KIND_PrepareGet, &msg, now_ns);
     }
     tqi_buf_fini(&rows);
@@ -408,7 +392,7 @@ static void describe_all(get_t *get, const tqi_buf_t *units, uint64_t now_ns)
         tqi_op_fail(op, &err, now_ns);
         return;
     }
-    get_set(get, GET_DESCRIBING);
+    get_step(get, TQI_GET_EV_RESOLVED);
     get->waiting_cnt = op->slots_cnt;
     for (uint32_t s = 0; s < op->slots_cnt && op->state == TQI_OP_RUNNING; s++)
         if (tqi_slot_link(&op->slots[s], now_ns))
@@ -679,7 +663,7 @@ static tq_status_t read_frames(get_t *get, tqi_slot_t *slot, const tqi_frames_t 
 
 static void slot_done(get_t *get, tqi_slot_t *slot, uint64_t now_ns)
 {
-    tqi_slot_set(slot, TQI_SLOT_STORED);
+    tqi_slot_step(slot, TQI_SLOT_EV_STORE);
     tqi_assert(get->waiting_cnt > 0);
     if (--get->waiting_cnt == 0)
         finish(get, now_ns);
@@ -724,7 +708,7 @@ static void read_all(get_t *get, uint64_t now_ns)
     tqi_op_t *op = &get->op;
     tqi_err_t err;
 
-    get_set(get, GET_READING);
+    get_step(get, TQI_GET_EV_DESCRIBED);
     get->waiting_cnt = op->slots_cnt;
     for (uint32_t f = 0; f < get->fields_cnt; f++)
         if (lay_out(get, f, &err) != TQ_OK) {
@@ -763,7 +747,7 @@ static void get_on_payload(tqi_op_t *op, tqi_slot_t *slot, tq_status_t status, c
         streamed(get, slot, now_ns);
         return;
     }
-    tqi_slot_set(slot, TQI_SLOT_CLOSING);
+    tqi_slot_step(slot, TQI_SLOT_EV_CLOSE);
     tqi_op_request(op, slot->link, slot, TQI_KIND_Release, &release, now_ns);
 }
 
@@ -775,7 +759,7 @@ static void get_failed(get_t *get, tqi_slot_t *slot, const tqi_reply_t *reply, u
     tqi_err_t err = reply->err;
 
     if (reply->kind == TQI_KIND_PrepareGet)
-        tqi_slot_set(slot, TQI_SLOT_IDLE); /* refused: nothing is pinned */
+        tqi_slot_step(slot, TQI_SLOT_EV_REFUSED); /* refused: nothing is pinned */
     if (slot && (reply->status == TQ_E_NOT_FOUND || reply->status == TQ_E_ROW_GONE) &&
         !get->was_gone) {
         /* The controller knows whether the row is gone or was only resolved too early. */
@@ -807,7 +791,7 @@ static void get_on_reply(tqi_op_t *op, tqi_slot_t *slot, const tqi_reply_t *repl
             resolved(get, &resolve, now_ns);
         break;
     case TQI_KIND_PrepareGet:
-        tqi_slot_set(slot, TQI_SLOT_READY);
+        tqi_slot_step(slot, TQI_SLOT_EV_PREPARED);
         if (keep_ready(get, slot, reply, &err) != TQ_OK)
             tqi_op_fail(op, &err, now_ns);
         else if (--get->waiting_cnt == 0)
@@ -833,6 +817,14 @@ static void get_on_reply(tqi_op_t *op, tqi_slot_t *slot, const tqi_reply_t *repl
     default:
         tqi_assert(false);
     }
+}
+
+/* Nothing is undone but what clean does. */
+static bool get_stop(tqi_op_t *op, tqi_op_event_t why, tqi_err_t *err, uint64_t now_ns)
+{
+    (void)err, (void)now_ns;
+    get_step(get_of(op), (tqi_get_event_t)(TQI_GET_EV_CANCEL + (why - TQI_OP_EV_CANCEL)));
+    return false;
 }
 
 static bool get_clean(tqi_op_t *op, uint64_t now_ns)
@@ -862,6 +854,7 @@ static const tqi_op_class_t get_class = {
     .on_reply = get_on_reply,
     .on_link = get_on_link,
     .on_payload = get_on_payload,
+    .stop = get_stop,
     .clean = get_clean,
     .fini = get_fini,
 };

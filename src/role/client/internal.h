@@ -24,6 +24,7 @@
 #include "base/size.h"
 #include "core/outcome.h"
 #include "role/client/client.h"
+#include "role/client/machines.h"
 #include "wire/coldesc.h"
 #include "wire/envelope.h"
 #include "wire/msg.h"
@@ -46,49 +47,6 @@ typedef struct tqi_link tqi_link_t;
 typedef struct tqi_req tqi_req_t;
 typedef struct tqi_slot tqi_slot_t;
 typedef struct tqi_op_class tqi_op_class_t;
-
-/* ---- states ------------------------------------------------------------------------------------ */
-
-/* X(state, states that may follow as bits) */
-#define TQI_LINK_STATES(X)                                                                         \
-    X(IDLE, TQI_BIT(LINK_WAITING) | TQI_BIT(LINK_GREETING))                                        \
-    X(WAITING, TQI_BIT(LINK_IDLE) | TQI_BIT(LINK_GREETING))                                        \
-    X(GREETING, TQI_BIT(LINK_IDLE) | TQI_BIT(LINK_WAITING) | TQI_BIT(LINK_UP))                     \
-    X(UP, TQI_BIT(LINK_IDLE) | TQI_BIT(LINK_WAITING))
-
-/* QUEUED: waits for a session. ENDING: the outcome is known; memory that a transfer could still
- * touch, and what must be undone, is waited for. */
-#define TQI_OP_STATES(X)                                                                           \
-    X(NEW, TQI_BIT(OP_QUEUED))                                                                     \
-    X(QUEUED, TQI_BIT(OP_RUNNING) | TQI_BIT(OP_ENDING))                                            \
-    X(RUNNING, TQI_BIT(OP_ENDING))                                                                 \
-    X(ENDING, TQI_BIT(OP_QUEUED) | TQI_BIT(OP_DONE))                                               \
-    X(DONE, 0)
-
-/* LINKING: its unit is not connected yet. MOVING: the payload port has it. CLOSING: the unit was
- * told that all bytes moved (COMMIT, RELEASE). */
-#define TQI_SLOT_STATES(X)                                                                         \
-    X(IDLE, TQI_BIT(SLOT_LINKING) | TQI_BIT(SLOT_PREPARING) | TQI_BIT(SLOT_ENDED))                 \
-    X(LINKING, TQI_BIT(SLOT_IDLE) | TQI_BIT(SLOT_PREPARING) | TQI_BIT(SLOT_ENDED))                 \
-    X(PREPARING, TQI_BIT(SLOT_IDLE) | TQI_BIT(SLOT_READY) | TQI_BIT(SLOT_ENDED))                   \
-    X(READY,                                                                                       \
-      TQI_BIT(SLOT_IDLE) | TQI_BIT(SLOT_MOVING) | TQI_BIT(SLOT_STORED) | TQI_BIT(SLOT_ENDED))      \
-    X(MOVING,                                                                                      \
-      TQI_BIT(SLOT_IDLE) | TQI_BIT(SLOT_CLOSING) | TQI_BIT(SLOT_STORED) | TQI_BIT(SLOT_ENDED))     \
-    X(CLOSING, TQI_BIT(SLOT_IDLE) | TQI_BIT(SLOT_STORED) | TQI_BIT(SLOT_ENDED))                    \
-    X(STORED, TQI_BIT(SLOT_IDLE) | TQI_BIT(SLOT_ENDED))                                            \
-    X(ENDED, 0)
-
-#define TQI_BIT(state) (1u << TQI_##state)
-#define TQI_LINK_ENUM_(state, next) TQI_LINK_##state,
-#define TQI_OP_ENUM_(state, next) TQI_OP_##state,
-#define TQI_SLOT_ENUM_(state, next) TQI_SLOT_##state,
-typedef enum tqi_link_state { TQI_LINK_STATES(TQI_LINK_ENUM_) } tqi_link_state_t;
-typedef enum tqi_op_state { TQI_OP_STATES(TQI_OP_ENUM_) } tqi_op_state_t;
-typedef enum tqi_slot_state { TQI_SLOT_STATES(TQI_SLOT_ENUM_) } tqi_slot_state_t;
-#undef TQI_LINK_ENUM_
-#undef TQI_OP_ENUM_
-#undef TQI_SLOT_ENUM_
 
 /* ---- links ------------------------------------------------------------------------------------- */
 
@@ -214,15 +172,6 @@ tq_status_t tqi_link_trouble(const tqi_link_t *link, uint64_t waited_ms, tqi_err
 
 /* ---- ops --------------------------------------------------------------------------------------- */
 
-/* Why an op is asked to stop. */
-typedef enum tqi_stop {
-    TQI_STOP_CANCEL = 1,
-    TQI_STOP_TIMEOUT,
-    TQI_STOP_UNREACHABLE, /* a peer that it waits for does not answer */
-    TQI_STOP_SESSION,     /* the session is over: its requests are gone already */
-    TQI_STOP_CLOSE,
-} tqi_stop_t;
-
 struct tqi_op_class {
     const char *name;
     size_t size;        /* of the op's own struct, which begins with tqi_op_t */
@@ -236,9 +185,9 @@ struct tqi_op_class {
     void (*on_link)(tqi_op_t *op, tqi_slot_t *slot, uint64_t now_ns);
     void (*on_payload)(tqi_op_t *op, tqi_slot_t *slot, tq_status_t status, const char *text,
                        uint64_t now_ns);
-    /* Optional: RUNNING and asked to stop with this error. Without it, or where it returns false,
+    /* Optional: RUNNING and asked to stop, by CANCEL to CLOSE of its events, with this error. Without it, or where it returns false,
      * the op ends with it. */
-    bool (*stop)(tqi_op_t *op, tqi_stop_t why, tqi_err_t *err, uint64_t now_ns);
+    bool (*stop)(tqi_op_t *op, tqi_op_event_t why, tqi_err_t *err, uint64_t now_ns);
     /* Optional: ENDING, and no transfer runs any more: sends what must be undone. Requests that
      * listen (op given) are waited for, for a while. Also before a restart. False: something could
      * not be sent for want of memory; it is called again. */
@@ -307,8 +256,8 @@ void tqi_op_fail(tqi_op_t *op, const tqi_err_t *err, uint64_t now_ns);
 void tqi_op_restart(tqi_op_t *op, const tqi_err_t *err, uint64_t now_ns);
 /* ENDING: goes on as far as it can. Called whenever a request or a transfer of it has ended. */
 void tqi_op_settle(tqi_op_t *op, uint64_t now_ns);
-/* Somebody or something wants it to end. */
-void tqi_op_stop(tqi_op_t *op, tqi_stop_t why, tqi_err_t *err, uint64_t now_ns);
+/* Somebody or something wants it to end: CANCEL to CLOSE of the events. */
+void tqi_op_stop(tqi_op_t *op, tqi_op_event_t why, tqi_err_t *err, uint64_t now_ns);
 /* A request of it was sent from which on its outcome is the peer's to say. */
 bool tqi_op_is_past_point(const tqi_op_t *op);
 /* Of a request: the link's, with the op's deadline; fails the op when it can't be made. */
@@ -367,7 +316,7 @@ struct tqi_slot {
     tqi_msg_PrepareGet_R_t ready;
 };
 
-void tqi_slot_set(tqi_slot_t *slot, tqi_slot_state_t state);
+void tqi_slot_step(tqi_slot_t *slot, tqi_slot_event_t event);
 /* Groups the n rows by unit, ascending, at most rows_max a slot. E_NO_MEMORY, E_UNIT_LOST (a row
  * in no unit). Links of units that are not known yet are made. */
 tq_status_t tqi_slots_make(tqi_op_t *op, tqi_u32s_t units, uint32_t rows_max, tqi_err_t *err);
@@ -414,7 +363,8 @@ struct tqi_client {
     char *strings; /* of conf */
     size_t strings_size;
 
-    uint64_t session; /* 0: none */
+    tqi_join_state_t state;
+    uint64_t session; /* 0: not INSIDE */
     uint64_t incarnation;
     uint32_t ping_ms;
     uint64_t table_version;
@@ -440,8 +390,7 @@ struct tqi_client {
 
     uint64_t stepped_ns; /* last */
     uint64_t due_ns;     /* what the last step returned */
-    bool is_closing;
-    bool is_closed;
+    tqi_close_state_t closing;
     uint64_t bye_ns; /* BYE was sent last; 0: not yet */
     uint64_t close_deadline_ns;
     uint64_t dropped_cnt; /* frames that were malformed, late or nobody's */

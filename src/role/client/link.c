@@ -11,16 +11,16 @@
 #include <stdio.h>
 #include <string.h>
 
-static const uint32_t link_next[] = {
-#define LINK_NEXT(state, next) [TQI_LINK_##state] = next,
-    TQI_LINK_STATES(LINK_NEXT)
-#undef LINK_NEXT
-};
+TQI_MACHINE(tqi_controller_link_machine, "link to the controller", TQI_LINK,
+            TQI_CONTROLLER_LINK_STEPS);
+TQI_MACHINE(tqi_unit_link_machine, "link to a unit", TQI_LINK, TQI_UNIT_LINK_STEPS);
 
-static void link_set(tqi_link_t *link, tqi_link_state_t state)
+static void link_step(tqi_link_t *link, tqi_link_event_t event)
 {
-    tqi_assert(link_next[link->state] & (1u << state));
-    link->state = state;
+    const tqi_machine_t *machine =
+        link->unit_id == 0 ? &tqi_controller_link_machine : &tqi_unit_link_machine;
+
+    link->state = (tqi_link_state_t)tqi_machine_step(machine, link->state, event);
 }
 
 static tqi_req_t *req_of(const tqi_node_t *link_node)
@@ -133,15 +133,10 @@ static void close_way(tqi_link_t *link)
 void tqi_link_reset(tqi_link_t *link)
 {
     drop_requests(link);
-    while (link->waiters.cnt > 0) {
-        tqi_slot_t *slot =
-            tqi_container_of(tqi_list_pop_front(&link->waiters), tqi_slot_t, wait_node);
-        tqi_slot_set(slot, TQI_SLOT_IDLE);
-    }
+    tqi_assert(link->waiters.cnt == 0); /* every op was stopped before */
     if (link->unit_id != 0) {
         drop_connection(link);
-        if (link->state != TQI_LINK_IDLE)
-            link_set(link, TQI_LINK_IDLE);
+        link_step(link, TQI_LINK_EV_RESET);
         link->must_reopen = link->is_payload_open;
         close_way(link);
     }
@@ -311,11 +306,10 @@ static void dial(tqi_link_t *link, uint64_t now_ns)
             tqi_client_on_refusal(client, link, rc, err.text, now_ns);
         link->retry_ns = now_ns + link->backoff_ns;
         link->backoff_ns = tqi_u64_min(link->backoff_ns * 2, TQI_BACKOFF_MAX_NS);
-        if (link->state != TQI_LINK_WAITING)
-            link_set(link, TQI_LINK_WAITING);
+        link_step(link, TQI_LINK_EV_NO_DIAL);
         return;
     }
-    link_set(link, TQI_LINK_GREETING);
+    link_step(link, TQI_LINK_EV_DIAL);
     link->epoch = ++client->epoch_last;
     link->asked_ns = 0;
     link->dial_ns = now_ns;
@@ -340,7 +334,7 @@ void tqi_link_down(tqi_link_t *link, tq_status_t why, const char *text, uint64_t
     /* The next alternative, if this one never answered. */
     if (link->state == TQI_LINK_GREETING)
         link->address_idx++;
-    link_set(link, TQI_LINK_WAITING);
+    link_step(link, TQI_LINK_EV_DOWN);
     link->retry_ns = now_ns + link->backoff_ns;
     link->backoff_ns = tqi_u64_min(link->backoff_ns * 2, TQI_BACKOFF_MAX_NS);
 }
@@ -672,7 +666,7 @@ static void on_hello(tqi_link_t *link, const tqi_envelope_t *env, uint64_t now_n
         tqi_link_down(link, TQ_E_NO_MEMORY, link->mode_text, now_ns);
         return;
     }
-    link_set(link, TQI_LINK_UP);
+    link_step(link, TQI_LINK_EV_WELCOME);
     link->heard_ns = now_ns;
     link->backoff_ns = TQI_BACKOFF_MIN_NS;
     link->trouble = TQ_OK;
@@ -689,7 +683,7 @@ static void on_hello(tqi_link_t *link, const tqi_envelope_t *env, uint64_t now_n
     while (link->waiters.cnt > 0 && !link->must_reopen) {
         tqi_slot_t *slot =
             tqi_container_of(tqi_list_pop_front(&link->waiters), tqi_slot_t, wait_node);
-        tqi_slot_set(slot, TQI_SLOT_IDLE);
+        tqi_slot_step(slot, TQI_SLOT_EV_LINKED);
         tqi_assert(slot->op->state == TQI_OP_RUNNING);
         slot->op->cls->on_link(slot->op, slot, now_ns);
     }
@@ -866,7 +860,7 @@ static uint64_t fail_overdue(tqi_link_t *link, uint64_t now_ns)
             return o.next_ns;
         }
         tqi_link_trouble(link, (now_ns - o.since_ns) / TQI_MS, &err);
-        tqi_op_stop(o.op, TQI_STOP_UNREACHABLE, &err, now_ns);
+        tqi_op_stop(o.op, TQI_OP_EV_UNREACHABLE, &err, now_ns);
     }
 }
 
@@ -923,7 +917,7 @@ uint64_t tqi_link_step(tqi_link_t *link, uint64_t now_ns)
         tqi_link_want(link, now_ns);
     if (link->state == TQI_LINK_WAITING) {
         if (!is_wanted(link))
-            link_set(link, TQI_LINK_IDLE);
+            link_step(link, TQI_LINK_EV_REST);
         else if (now_ns >= link->retry_ns)
             dial(link, now_ns);
     }
@@ -952,7 +946,7 @@ uint64_t tqi_link_step(tqi_link_t *link, uint64_t now_ns)
     case TQI_LINK_GREETING:
         next = tqi_u64_min(link->dial_ns + TQI_SILENCE_NS, link->hello_ns + TQI_HELLO_NS);
         break;
-    case TQI_LINK_UP:
+    default: /* UP */
         next = is_wanted(link) ? link->ping_ns : TQI_NEVER;
         if (link->ack_due_ns != 0)
             next = tqi_u64_min(next, link->ack_due_ns);

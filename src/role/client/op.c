@@ -10,16 +10,11 @@
 
 #define CHUNK_BYTES 2000
 
-static const uint32_t op_next[] = {
-#define OP_NEXT(state, next) [TQI_OP_##state] = next,
-    TQI_OP_STATES(OP_NEXT)
-#undef OP_NEXT
-};
+TQI_MACHINE(tqi_op_machine, "op", TQI_OP, TQI_OP_STEPS);
 
-static void op_set(tqi_op_t *op, tqi_op_state_t state)
+static void op_step(tqi_op_t *op, tqi_op_event_t event)
 {
-    tqi_assert(op_next[op->state] & (1u << state));
-    op->state = state;
+    op->state = (tqi_op_state_t)tqi_machine_step(&tqi_op_machine, op->state, event);
 }
 
 /* ---- making and memory ------------------------------------------------------------------------- */
@@ -180,9 +175,9 @@ static uint32_t default_timeout_ms(const tqi_op_t *op)
     return op->cls->is_fetch ? conf->fetch_timeout_ms : conf->call_timeout_ms;
 }
 
-static void move_to(tqi_op_t *op, tqi_list_t *from, tqi_list_t *to, tqi_op_state_t state)
+static void move_to(tqi_op_t *op, tqi_list_t *from, tqi_list_t *to, tqi_op_event_t event)
 {
-    op_set(op, state);
+    op_step(op, event);
     tqi_list_remove(from, &op->node);
     tqi_list_push_back(to, &op->node);
 }
@@ -199,12 +194,12 @@ void tqi_client_submit(tqi_client_t *client, tqi_op_t *op, uint64_t now_ns)
     if (op->timeout_ms == 0)
         op->timeout_ms = default_timeout_ms(op);
     op->deadline_ns = now_ns + op->timeout_ms * TQI_MS;
-    op_set(op, TQI_OP_QUEUED);
+    op_step(op, TQI_OP_EV_SUBMIT);
     tqi_list_push_back(&client->queued, &op->node);
 
-    if (client->is_closing)
+    if (client->closing != TQI_CLOSE_OPEN)
         tqi_fail(&err, TQ_E_CLOSED, "the client is closed");
-    else if (client->refusal.status != TQ_OK)
+    else if (client->state == TQI_JOIN_REFUSED)
         err = client->refusal;
     else if (client->is_stale_pending)
         err = client->stale;
@@ -221,7 +216,7 @@ void tqi_op_start(tqi_op_t *op, uint64_t now_ns)
 {
     tqi_client_t *client = op->client;
 
-    move_to(op, &client->queued, &client->running, TQI_OP_RUNNING);
+    move_to(op, &client->queued, &client->running, TQI_OP_EV_START);
     op->is_cleaned = false;
     op->err = (tqi_err_t){0};
     op->cls->start(op, now_ns);
@@ -250,12 +245,12 @@ static void orphan_all(tqi_op_t *op)
         tqi_req_orphan(tqi_container_of(node, tqi_req_t, node));
 }
 
-static void end(tqi_op_t *op, uint64_t now_ns)
+static void end(tqi_op_t *op, tqi_op_event_t event, uint64_t now_ns)
 {
     tqi_client_t *client = op->client;
 
     move_to(op, op->state == TQI_OP_QUEUED ? &client->queued : &client->running, &client->ending,
-            TQI_OP_ENDING);
+            event);
     orphan_all(op);
     tqi_slots_stop(op);
     op->clean_deadline_ns = now_ns + client->conf.connect_timeout_ms * TQI_MS;
@@ -265,7 +260,7 @@ static void end(tqi_op_t *op, uint64_t now_ns)
 void tqi_op_finish(tqi_op_t *op, uint64_t now_ns)
 {
     op->err = (tqi_err_t){0};
-    end(op, now_ns);
+    end(op, TQI_OP_EV_SUCCEED, now_ns);
 }
 
 void tqi_op_fail(tqi_op_t *op, const tqi_err_t *err, uint64_t now_ns)
@@ -274,13 +269,14 @@ void tqi_op_fail(tqi_op_t *op, const tqi_err_t *err, uint64_t now_ns)
     if (op->state == TQI_OP_ENDING) {
         /* Only a restart can still turn into something else. */
         if (op->is_restarting) {
+            op_step(op, TQI_OP_EV_FAIL);
             op->is_restarting = false;
             op->err = *err;
         }
         return;
     }
     op->err = *err;
-    end(op, now_ns);
+    end(op, TQI_OP_EV_FAIL, now_ns);
 }
 
 void tqi_op_restart(tqi_op_t *op, const tqi_err_t *err, uint64_t now_ns)
@@ -292,7 +288,7 @@ void tqi_op_restart(tqi_op_t *op, const tqi_err_t *err, uint64_t now_ns)
     op->restarts++;
     op->is_restarting = true;
     op->err = *err;
-    end(op, now_ns);
+    end(op, TQI_OP_EV_AGAIN, now_ns);
 }
 
 void tqi_op_settle(tqi_op_t *op, uint64_t now_ns)
@@ -312,7 +308,7 @@ void tqi_op_settle(tqi_op_t *op, uint64_t now_ns)
     if (op->is_restarting) {
         op->is_restarting = false; /* whoever fails it now means it */
         drop_outputs(op);
-        move_to(op, &client->ending, &client->queued, TQI_OP_QUEUED);
+        move_to(op, &client->ending, &client->queued, TQI_OP_EV_REQUEUED);
         return; /* the client's next step starts it */
     }
     if (op->err.status != TQ_OK) {
@@ -322,14 +318,15 @@ void tqi_op_settle(tqi_op_t *op, uint64_t now_ns)
     }
     op->result.incarnation = client->incarnation;
     tqi_heap_remove(&client->timers, &op->timer);
-    move_to(op, &client->ending, &client->done, TQI_OP_DONE);
+    move_to(op, &client->ending, &client->done, TQI_OP_EV_SETTLED);
 }
 
-void tqi_op_stop(tqi_op_t *op, tqi_stop_t why, tqi_err_t *err, uint64_t now_ns)
+void tqi_op_stop(tqi_op_t *op, tqi_op_event_t why, tqi_err_t *err, uint64_t now_ns)
 {
+    op_step(op, why);
     if (op->state == TQI_OP_DONE)
         return;
-    if (op->state == TQI_OP_RUNNING && why == TQI_STOP_SESSION && op->cls->is_repeatable &&
+    if (op->state == TQI_OP_RUNNING && why == TQI_OP_EV_SESSION_OVER && op->cls->is_repeatable &&
         err->status == TQ_E_SESSION_EXPIRED) {
         tqi_op_restart(op, err, now_ns);
         return;

@@ -23,23 +23,7 @@
 #define SLOT_DESC_BYTES_MAX (4u << 20)
 #define PART_TAGS_BYTES_MAX (8u << 20)
 
-#define PUT_PHASES(X)                                                                              \
-    X(RESOLVING, PHASE(STORING) | PHASE(PUBLISHING))                                               \
-    X(STORING, PHASE(YIELDING) | PHASE(PUBLISHING))                                                \
-    X(YIELDING, PHASE(STORING))                                                                    \
-    X(PUBLISHING, 0)
-
-#define PHASE(phase) (1u << PUT_##phase)
-typedef enum put_phase {
-#define PUT_ENUM(phase, next) PUT_##phase,
-    PUT_PHASES(PUT_ENUM)
-#undef PUT_ENUM
-} put_phase_t;
-static const uint32_t put_next[] = {
-#define PUT_NEXT(phase, next) [PUT_##phase] = next,
-    PUT_PHASES(PUT_NEXT)
-#undef PUT_NEXT
-};
+TQI_MACHINE(tqi_put_machine, "put at the client", TQI_PUT, TQI_PUT_STEPS);
 
 typedef struct put {
     tqi_op_t op;
@@ -54,7 +38,7 @@ typedef struct put {
     uint32_t flags;
     uint64_t bytes;
 
-    put_phase_t phase;
+    tqi_put_state_t phase;
     uint64_t put_id;   /* 0: none was begun, or it is published */
     uint8_t *produced; /* bitset over rows x columns */
     const uint8_t *has_data;
@@ -70,10 +54,9 @@ static put_t *put_of(tqi_op_t *op)
     return tqi_container_of(op, put_t, op);
 }
 
-static void put_set(put_t *put, put_phase_t phase)
+static void put_step(put_t *put, tqi_put_event_t event)
 {
-    tqi_assert(put_next[put->phase] & (1u << phase));
-    put->phase = phase;
+    put->phase = (tqi_put_state_t)tqi_machine_step(&tqi_put_machine, put->phase, event);
 }
 
 /* ---- columns ----------------------------------------------------------------------------------- */
@@ -327,7 +310,7 @@ static void put_start(tqi_op_t *op, uint64_t now_ns)
     put_t *put = put_of(op);
     tqi_client_t *client = op->client;
 
-    put->phase = PUT_RESOLVING;
+    put_step(put, TQI_PUT_EV_START);
     put->put_id = 0;
     if (put->keys.cnt > 0 || put->given) {
         tqi_msg_Resolve_t msg = {
@@ -424,7 +407,7 @@ static void resolved(put_t *put, uint64_t put_id, tqi_u64s_t rows, tqi_u32s_t un
                 slot->bytes += len;
             }
     }
-    put_set(put, PUT_STORING);
+    put_step(put, TQI_PUT_EV_RESOLVED);
     store_all(put, now_ns);
 }
 
@@ -556,7 +539,7 @@ static void prepare(put_t *put, tqi_slot_t *slot, uint64_t now_ns)
         msg.inline_bytes = (tqi_bytes_t){bytes.data, (uint32_t)bytes.len};
         msg.mode = is_fused(slot) ? TQI_PAYLOAD_NONE : slot->link->mode;
         slot->is_touched = true;
-        tqi_slot_set(slot, TQI_SLOT_PREPARING);
+        tqi_slot_step(slot, TQI_SLOT_EV_PREPARE);
         tqi_op_request(op, slot->link, slot, TQI_KIND_PreparePut, &msg, now_ns);
     } else {
         tqi_op_fail(op, &err, now_ns);
@@ -596,7 +579,7 @@ static void store_next(put_t *put, const tqi_slot_t *slot, uint64_t now_ns)
 
 static void stored(put_t *put, tqi_slot_t *slot, uint64_t now_ns)
 {
-    tqi_slot_set(slot, TQI_SLOT_STORED);
+    tqi_slot_step(slot, TQI_SLOT_EV_STORE);
     tqi_assert(put->waiting_cnt > 0);
     if (--put->waiting_cnt == 0)
         publish(put, now_ns);
@@ -656,7 +639,7 @@ static void put_on_payload(tqi_op_t *op, tqi_slot_t *slot, tq_status_t status, c
     tqi_msg_Commit_t commit = {.transfer = slot->transfer};
     tqi_err_t err;
 
-    if (put->phase == PUT_YIELDING) {
+    if (put->phase == TQI_PUT_YIELDING) {
         yield_if_idle(put, now_ns);
         return;
     }
@@ -665,7 +648,7 @@ static void put_on_payload(tqi_op_t *op, tqi_slot_t *slot, tq_status_t status, c
         tqi_op_fail(op, &err, now_ns);
         return;
     }
-    tqi_slot_set(slot, TQI_SLOT_CLOSING);
+    tqi_slot_step(slot, TQI_SLOT_EV_CLOSE);
     tqi_op_request(op, slot->link, slot, TQI_KIND_Commit, &commit, now_ns);
 }
 
@@ -692,7 +675,7 @@ static void yield(put_t *put, const tqi_err_t *full, uint64_t now_ns)
         tqi_op_restart(op, full, now_ns);
         return;
     }
-    put_set(put, PUT_YIELDING);
+    put_step(put, TQI_PUT_EV_FULL);
     while ((node = tqi_list_first(&op->reqs)))
         tqi_req_orphan(tqi_container_of(node, tqi_req_t, node));
     tqi_slots_stop(op);
@@ -712,7 +695,7 @@ static void yield_if_idle(put_t *put, uint64_t now_ns)
         if (slot->is_touched)
             tqi_op_request(op, slot->link, slot, TQI_KIND_Cancel, &msg, now_ns);
         if (slot->state != TQI_SLOT_IDLE)
-            tqi_slot_set(slot, TQI_SLOT_IDLE);
+            tqi_slot_step(slot, TQI_SLOT_EV_YIELD);
     }
     put->waiting_cnt = (uint32_t)op->reqs.cnt;
 }
@@ -722,7 +705,7 @@ static void yielded(put_t *put, uint64_t now_ns)
     if (--put->waiting_cnt > 0)
         return;
     put->is_retaking = true;
-    put_set(put, PUT_STORING);
+    put_step(put, TQI_PUT_EV_YIELDED);
     store_all(put, now_ns);
 }
 
@@ -793,7 +776,7 @@ static void publish(put_t *put, uint64_t now_ns)
     tqi_buf_t blob, offsets;
     tq_status_t rc = TQ_OK;
 
-    put_set(put, PUT_PUBLISHING);
+    put_step(put, put->phase == TQI_PUT_RESOLVING ? TQI_PUT_EV_BARE : TQI_PUT_EV_STORED);
     tqi_strs_builder_init(&schemas, op->env);
     tqi_buf_init(&blob, op->env);
     tqi_buf_init(&offsets, op->env);
@@ -855,7 +838,7 @@ static void put_failed(put_t *put, tqi_slot_t *slot, const tqi_reply_t *reply, u
 {
     tqi_err_t err = reply->err;
 
-    if (reply->status == TQ_E_FULL && put->phase == PUT_STORING && !put->is_retaking) {
+    if (reply->status == TQ_E_FULL && put->phase == TQI_PUT_STORING && !put->is_retaking) {
         yield(put, &err, now_ns);
         return;
     }
@@ -893,7 +876,7 @@ static void put_on_reply(tqi_op_t *op, tqi_slot_t *slot, const tqi_reply_t *repl
     case TQI_KIND_PreparePut:
         if (!tqi_op_decode(op, reply, &ready, now_ns))
             break;
-        tqi_slot_set(slot, TQI_SLOT_READY);
+        tqi_slot_step(slot, TQI_SLOT_EV_PREPARED);
         store_next(put, slot, now_ns);
         if (op->state != TQI_OP_RUNNING)
             break;
@@ -913,13 +896,14 @@ static void put_on_reply(tqi_op_t *op, tqi_slot_t *slot, const tqi_reply_t *repl
     }
 }
 
-static bool put_stop(tqi_op_t *op, tqi_stop_t why, tqi_err_t *err, uint64_t now_ns)
+static bool put_stop(tqi_op_t *op, tqi_op_event_t why, tqi_err_t *err, uint64_t now_ns)
 {
     put_t *put = put_of(op);
 
+    put_step(put, (tqi_put_event_t)(TQI_PUT_EV_CANCEL + (why - TQI_OP_EV_CANCEL)));
     if (!tqi_op_is_past_point(op))
         return false;
-    if (why == TQI_STOP_CANCEL)
+    if (why == TQI_OP_EV_CANCEL)
         return true; /* its real outcome is on the way */
     if (err->status != TQ_E_STALE_STORE && err->status != TQ_E_STORE_GONE)
         unknown(put, err);

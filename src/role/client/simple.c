@@ -70,14 +70,14 @@ static void finish(tqi_op_t *op, tq_status_t rc, uint64_t now_ns)
 }
 
 /* A write that was sent and not answered. */
-static bool stop_write(tqi_op_t *op, tqi_stop_t why, tqi_err_t *err, uint64_t now_ns)
+static bool stop_write(tqi_op_t *op, tqi_op_event_t why, tqi_err_t *err, uint64_t now_ns)
 {
     char text[TQ_ERROR_TEXT_MAX];
 
     if (!tqi_op_is_past_point(op) || err->status == TQ_E_STALE_STORE ||
         err->status == TQ_E_STORE_GONE)
         return false;
-    if (why == TQI_STOP_CANCEL)
+    if (why == TQI_OP_EV_CANCEL)
         return true; /* its answer decides, and comes soon */
     memcpy(text, err->text, sizeof text);
     tqi_fail(err, TQ_E_OUTCOME_UNKNOWN, "%s: it was sent and no answer came (%.300s)",

@@ -8,16 +8,11 @@
 #include <inttypes.h>
 #include <string.h>
 
-static const uint32_t slot_next[] = {
-#define SLOT_NEXT(state, next) [TQI_SLOT_##state] = next,
-    TQI_SLOT_STATES(SLOT_NEXT)
-#undef SLOT_NEXT
-};
+TQI_MACHINE(tqi_slot_machine, "slot", TQI_SLOT, TQI_SLOT_STEPS);
 
-void tqi_slot_set(tqi_slot_t *slot, tqi_slot_state_t state)
+void tqi_slot_step(tqi_slot_t *slot, tqi_slot_event_t event)
 {
-    tqi_assert(slot_next[slot->state] & (1u << state));
-    slot->state = state;
+    slot->state = (tqi_slot_state_t)tqi_machine_step(&tqi_slot_machine, slot->state, event);
 }
 
 /* ---- making ------------------------------------------------------------------------------------ */
@@ -122,7 +117,7 @@ void tqi_slots_stop(tqi_op_t *op)
         tqi_slot_t *slot = &op->slots[i];
         if (slot->state == TQI_SLOT_LINKING) {
             tqi_list_remove(&slot->link->waiters, &slot->wait_node);
-            tqi_slot_set(slot, TQI_SLOT_IDLE);
+            tqi_slot_step(slot, TQI_SLOT_EV_UNLINK);
         }
         tqi_slot_drop(slot);
     }
@@ -134,7 +129,7 @@ void tqi_slots_fini(tqi_op_t *op)
         tqi_slot_t *slot = &op->slots[i];
         tqi_assert(!tqi_node_is_linked(&slot->link_node) && !tqi_node_is_linked(&slot->wait_node));
         tqi_buf_fini(&slot->reply);
-        tqi_slot_set(slot, TQI_SLOT_ENDED);
+        tqi_slot_step(slot, TQI_SLOT_EV_END);
     }
     op->slots = NULL;
     op->slots_cnt = 0;
@@ -145,7 +140,7 @@ bool tqi_slot_link(tqi_slot_t *slot, uint64_t now_ns)
     tqi_link_want(slot->link, now_ns);
     if (slot->link->state == TQI_LINK_UP && !slot->link->must_reopen)
         return true;
-    tqi_slot_set(slot, TQI_SLOT_LINKING);
+    tqi_slot_step(slot, TQI_SLOT_EV_LINK);
     slot->since_ns = now_ns;
     tqi_list_push_back(&slot->link->waiters, &slot->wait_node);
     tqi_link_watch(slot->link, now_ns);
@@ -196,7 +191,7 @@ tq_status_t tqi_slot_move(tqi_slot_t *slot, bool is_write, const tqi_frame_t *fr
     }
     tqi_list_push_back(&slot->link->moving, &slot->link_node);
     tqi_list_push_back(&slot->op->moving, &slot->op_node);
-    tqi_slot_set(slot, TQI_SLOT_MOVING);
+    tqi_slot_step(slot, TQI_SLOT_EV_MOVE);
     slot->since_ns = now_ns;
     tqi_link_watch(slot->link, now_ns);
     return TQ_OK;

@@ -103,12 +103,12 @@ static void stat_on_reply(tqi_op_t *op, tqi_slot_t *slot, const tqi_reply_t *rep
 }
 
 /* What is left are units that don't answer. */
-static bool stat_stop(tqi_op_t *op, tqi_stop_t why, tqi_err_t *err, uint64_t now_ns)
+static bool stat_stop(tqi_op_t *op, tqi_op_event_t why, tqi_err_t *err, uint64_t now_ns)
 {
     stat_op_t *stat = stat_of(op);
     tqi_node_t *node;
 
-    if ((why != TQI_STOP_UNREACHABLE && why != TQI_STOP_TIMEOUT) || stat->controller.len == 0)
+    if ((why != TQI_OP_EV_UNREACHABLE && why != TQI_OP_EV_TIMEOUT) || stat->controller.len == 0)
         return false;
     while (op->state == TQI_OP_RUNNING && (node = tqi_list_first(&op->reqs))) {
         tqi_req_t *req = tqi_container_of(node, tqi_req_t, node);

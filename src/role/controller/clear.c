@@ -110,6 +110,7 @@ void tqi_ctl_clearing_start(tqi_controller_t *ctl, clearing_t *clearing)
     const tqi_partition_t *table = &clearing->part->table;
 
     if (clearing->core.rows_cnt == 0) {
+        tqi_clear_step(&clearing->core, TQI_CLEAR_EV_EMPTY);
         tqi_ctl_clearing_free(ctl, clearing);
         return;
     }
@@ -127,9 +128,11 @@ void tqi_ctl_clearing_start(tqi_controller_t *ctl, clearing_t *clearing)
         tqi_list_push_back(&unit->unlinks, &unlinking->node);
     }
     if (clearing->core.waiting_cnt == 0) {
+        tqi_clear_step(&clearing->core, TQI_CLEAR_EV_NOBODY);
         tqi_ctl_op_queue_next(ctl, clearing->part, &clearing->op);
         return;
     }
+    tqi_clear_step(&clearing->core, TQI_CLEAR_EV_ORDER);
     for (size_t i = 0; i < ctl->units.len; i++)
         if (ctl->units.at[i]->unlinks.cnt > 0)
             tqi_ctl_unit_push(ctl, ctl->units.at[i]);
@@ -141,8 +144,12 @@ void tqi_ctl_clearing_unit_done(tqi_controller_t *ctl, unlinking_t *unlinking)
 
     tqi_invariant(clearing && clearing->core.waiting_cnt > 0, "INV-9");
     unlinking->clearing = NULL;
-    if (--clearing->core.waiting_cnt == 0)
+    if (--clearing->core.waiting_cnt == 0) {
+        tqi_clear_step(&clearing->core, TQI_CLEAR_EV_LAST_DONE);
         tqi_ctl_op_queue_next(ctl, clearing->part, &clearing->op);
+    } else {
+        tqi_clear_step(&clearing->core, TQI_CLEAR_EV_UNIT_DONE);
+    }
 }
 
 static void on_dead(void *ctx, uint64_t block)
@@ -190,6 +197,7 @@ static void bury_finish(tqi_controller_t *ctl, op_t *op)
         if (req->is_parked)
             clear_maybe_reply(ctl, req);
     }
+    tqi_clear_step(&clearing->core, TQI_CLEAR_EV_BURIED);
     tqi_ctl_clearing_free(ctl, clearing);
     if (own && own->is_parked)
         clear_maybe_reply(ctl, own);
@@ -212,6 +220,7 @@ static tq_status_t clear_join(tqi_controller_t *ctl, request_t *req, clearing_t 
     join->clearing = clearing;
     tqi_list_push_back(&req->joins, &join->in_request);
     tqi_list_push_back(&clearing->joins, &join->in_clear);
+    tqi_clear_step(&clearing->core, TQI_CLEAR_EV_JOIN);
     return TQ_OK;
 }
 
@@ -219,13 +228,16 @@ void tqi_ctl_clear_leave(tqi_controller_t *ctl, request_t *req)
 {
     tqi_node_t *node;
 
-    if (req->clearing)
+    if (req->clearing) {
         req->clearing->request = NULL;
+        tqi_clear_step(&req->clearing->core, TQI_CLEAR_EV_LEAVE);
+    }
     req->clearing = NULL;
     while ((node = tqi_list_pop_front(&req->joins))) {
         join_t *join = tqi_container_of(node, join_t, in_request);
 
         tqi_list_remove(&join->clearing->joins, &join->in_clear);
+        tqi_clear_step(&join->clearing->core, TQI_CLEAR_EV_LEAVE);
         tqi_env_free(ctl->env, join, sizeof *join);
     }
 }
@@ -453,6 +465,7 @@ bool tqi_ctl_clear_step(tqi_controller_t *ctl, op_t *op, uint32_t *budget)
     if (own && own->core.rows_cnt == 0) {
         req->clearing = NULL;
         own->request = NULL;
+        tqi_clear_step(&own->core, TQI_CLEAR_EV_EMPTY);
         tqi_ctl_clearing_free(ctl, own);
         own = NULL;
     }

@@ -198,6 +198,7 @@ void tqi_ctl_part_maybe_free(tqi_controller_t *ctl, part_t *part)
         put_t *put = tqi_container_of(tqi_list_pop_front(&part->puts), put_t, in_part);
 
         put->part = NULL;
+        tqi_ctl_put_step(put, CTL_PUT_EV_PART_GONE);
     }
     tqi_ctl_grants_drop(ctl, part);
     if (!part->is_dying)
@@ -349,8 +350,10 @@ static void on_peer_down(tqi_role_t *role, tqi_peer_t peer, uint64_t now_ns)
 
     ctl->now_ns = now_ns;
     /* A hang-up proves nothing: both have until they count as silent to come back. */
-    if (session && session->peer == peer)
+    if (session && session->peer == peer) {
         session->peer = 0;
+        tqi_ctl_session_step(session, CTL_SESSION_EV_DOWN);
+    }
     if (unit)
         unit->peer = 0;
 }
@@ -580,5 +583,5 @@ void tqi_controller_session_died(tqi_controller_t *ctl, uint64_t session_id, uin
     if (!session)
         return;
     ctl->cnt_sessions_lost++;
-    tqi_ctl_session_end(ctl, session);
+    tqi_ctl_session_end(ctl, session, CTL_SESSION_EV_DIED);
 }

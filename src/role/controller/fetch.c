@@ -77,7 +77,7 @@ void tqi_ctl_grant_acked(tqi_controller_t *ctl, session_t *session, uint64_t seq
     grant_t *grant = tqi_map_u64_get(&session->grants, seq);
 
     if (grant)
-        grant_settle(ctl, grant, TQI_GRANT_EVENT_ACK);
+        grant_settle(ctl, grant, TQI_GRANT_EV_ACK);
 }
 
 void tqi_ctl_grants_drop(tqi_controller_t *ctl, part_t *part)
@@ -90,7 +90,7 @@ void tqi_ctl_grants_drop(tqi_controller_t *ctl, part_t *part)
         {
             grant_t *grant = tqi_container_of(node, grant_t, core.node);
 
-            grant_settle(ctl, grant, TQI_GRANT_EVENT_RESET);
+            grant_settle(ctl, grant, TQI_GRANT_EV_RESET);
         }
     }
 }
@@ -618,8 +618,7 @@ bool tqi_ctl_reset_step(tqi_controller_t *ctl, op_t *op, uint32_t *budget)
             /* What was granted before is the taker's for good. */
             tqi_list_each(&task->grants, node)
             {
-                grant_settle(ctl, tqi_container_of(node, grant_t, core.node),
-                             TQI_GRANT_EVENT_RESET);
+                grant_settle(ctl, tqi_container_of(node, grant_t, core.node), TQI_GRANT_EV_RESET);
             }
             reset_block(table, task, req->at_block);
             *budget -= (uint32_t)tqi_u64_min(*budget, BLOCK_COST);

@@ -43,6 +43,7 @@
 #include "core/sampler.h"
 #include "core/waiter.h"
 #include "role/controller/controller.h"
+#include "role/controller/machines.h"
 #include "wire/coldesc.h"
 #include "wire/msg.h"
 
@@ -68,6 +69,15 @@ typedef struct put put_t;
 typedef struct grant grant_t;
 typedef struct clearing clearing_t;
 typedef struct unit unit_t;
+
+/* ---- states ----------------------------------------------------------------------------------- */
+
+typedef enum session_state { TQI_MACHINE_STATES(CTL_SESSION) } session_state_t;
+typedef enum session_event { TQI_MACHINE_EVENTS(CTL_SESSION) } session_event_t;
+typedef enum put_state { TQI_MACHINE_STATES(CTL_PUT) } put_state_t;
+typedef enum put_event { TQI_MACHINE_EVENTS(CTL_PUT) } put_event_t;
+typedef enum unit_state { TQI_MACHINE_STATES(UNIT) } unit_state_t;
+typedef enum unit_event { TQI_MACHINE_EVENTS(UNIT) } unit_event_t;
 
 /* ---- timers ---------------------------------------------------------------------------------- */
 
@@ -325,11 +335,11 @@ struct session {
     uint32_t epoch;
     uint64_t heard_ns;
     ctl_timer_t silence;
+    session_state_t state;
     tqi_inbox_t *inbox;
     char name[257];
     char boot_id[65];
     uint64_t pid;
-    bool is_ending;
     tqi_list_t requests;  /* request_t.in_session */
     tqi_list_t puts;      /* put_t.in_session */
     tqi_map_u64_t grants; /* seq to grant_t, provisional ones */
@@ -345,7 +355,9 @@ session_t *tqi_ctl_session_find(tqi_controller_t *ctl, uint64_t id);
  * an older connection, drop it. */
 bool tqi_ctl_session_heard(tqi_controller_t *ctl, session_t *session, tqi_peer_t peer,
                            const tqi_envelope_t *env);
-void tqi_ctl_session_end(tqi_controller_t *ctl, session_t *session);
+/* BYE, SILENT or DIED. */
+void tqi_ctl_session_end(tqi_controller_t *ctl, session_t *session, session_event_t event);
+void tqi_ctl_session_step(session_t *session, session_event_t event);
 void tqi_ctl_session_free(tqi_controller_t *ctl, session_t *session);
 
 /* ---- puts ------------------------------------------------------------------------------------ */
@@ -363,14 +375,15 @@ struct put {
     uint64_t payload_bytes;
     TQI_VEC(tqi_buf_t) parts; /* bodies of parts that came before the last; empty where missing */
     uint64_t parts_bytes;
-    bool is_ended; /* no PUBLISH any more */
-    bool is_published;
+    put_state_t state;
     uint64_t at_block;   /* of its end */
     clearing_t *orphans; /* rows that only it had made */
 };
 
-/* Ends it: what only it had made is cleared, the record goes. */
-void tqi_ctl_put_end(tqi_controller_t *ctl, put_t *put);
+/* PUBLISHED to SESSION_OVER of its events end it, unless it has ended: what only it had made is
+ * cleared, the record goes. */
+void tqi_ctl_put_end(tqi_controller_t *ctl, put_t *put, put_event_t event);
+void tqi_ctl_put_step(put_t *put, put_event_t event);
 /* Frees the record alone. */
 void tqi_ctl_put_free(tqi_controller_t *ctl, put_t *put);
 
@@ -436,27 +449,6 @@ void tqi_ctl_clear_due(tqi_controller_t *ctl, request_t *req);
 void tqi_ctl_clear_leave(tqi_controller_t *ctl, request_t *req);
 
 /* ---- units ----------------------------------------------------------------------------------- */
-
-/* X(from, event, to). LOST: its rows are out of the ready sets. RETURNING: it is back and is given
- * what it missed, then its rows return. */
-#define UNIT_STEP_TABLE(X)                                                                         \
-    X(PRESENT, SILENT, LOST)                                                                       \
-    X(RETURNING, SILENT, LOST)                                                                     \
-    X(PRESENT, SAME_LIFE, PRESENT)                                                                 \
-    X(RETURNING, SAME_LIFE, RETURNING)                                                             \
-    X(LOST, SAME_LIFE, RETURNING)                                                                  \
-    X(RETURNING, CAUGHT_UP, PRESENT)                                                               \
-    X(PRESENT, NEW_LIFE, PRESENT)                                                                  \
-    X(RETURNING, NEW_LIFE, PRESENT)                                                                \
-    X(LOST, NEW_LIFE, PRESENT)
-
-typedef enum unit_state { UNIT_PRESENT, UNIT_RETURNING, UNIT_LOST } unit_state_t;
-typedef enum unit_event {
-    UNIT_EVENT_SILENT,
-    UNIT_EVENT_SAME_LIFE,
-    UNIT_EVENT_CAUGHT_UP,
-    UNIT_EVENT_NEW_LIFE,
-} unit_event_t;
 
 /* A put that was published and that the unit has not confirmed yet. */
 typedef struct confirm {

@@ -22,7 +22,7 @@ static bool fail(tqi_controller_t *ctl, request_t *req, tqi_err_t *err)
         tqi_err_prefix(err, "partition '%.*s'", part_show(part), part->name);
     tqi_ctl_request_fail_about(ctl, req, err, gone.data, gone.cnt, NULL);
     if (req->put)
-        tqi_ctl_put_end(ctl, req->put);
+        tqi_ctl_put_end(ctl, req->put, CTL_PUT_EV_FAILED);
     return true;
 }
 
@@ -144,7 +144,7 @@ static tq_status_t publish_begin(tqi_controller_t *ctl, request_t *req, bool *is
     if (msg->is_abort) {
         if (put) {
             req->put = put;
-            tqi_ctl_put_end(ctl, put);
+            tqi_ctl_put_end(ctl, put, CTL_PUT_EV_ABORTED);
         }
         *is_over = true;
         return TQ_OK;
@@ -499,7 +499,7 @@ static bool publish_tell(tqi_controller_t *ctl, request_t *req)
         }
     }
     tqi_ctl_request_reply_done(ctl, req, &reply);
-    tqi_ctl_put_end(ctl, put);
+    tqi_ctl_put_end(ctl, put, CTL_PUT_EV_PUBLISHED);
     return true;
 }
 
@@ -552,7 +552,7 @@ bool tqi_ctl_publish_step(tqi_controller_t *ctl, op_t *op, uint32_t *budget)
             op->part->table.payload_rows += tqi_bits_count(&req->put->rows);
             op->part->table.payload_bytes += req->put->payload_bytes;
         }
-        req->put->is_published = true;
+        tqi_ctl_put_step(req->put, CTL_PUT_EV_APPLY);
         req->part_at = 0;
         req->at_block = 0;
         req->at = 0;

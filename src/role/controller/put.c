@@ -12,6 +12,18 @@
 
 /* ---- puts ------------------------------------------------------------------------------------ */
 
+TQI_MACHINE(tqi_ctl_put_machine, "put at the controller", CTL_PUT, CTL_PUT_STEPS);
+
+void tqi_ctl_put_step(put_t *put, put_event_t event)
+{
+    put->state = (put_state_t)tqi_machine_step(&tqi_ctl_put_machine, put->state, event);
+}
+
+static bool has_ended(const put_t *put)
+{
+    return put->state == CTL_PUT_ENDING || put->state == CTL_PUT_GONE;
+}
+
 static bool put_end_step(tqi_controller_t *ctl, op_t *op, uint32_t *budget);
 static void put_end_finish(tqi_controller_t *ctl, op_t *op);
 
@@ -52,7 +64,7 @@ static tq_status_t put_begin(tqi_controller_t *ctl, request_t *req, uint64_t pay
 
 void tqi_ctl_put_free(tqi_controller_t *ctl, put_t *put)
 {
-    if (!put->is_ended)
+    if (!has_ended(put))
         tqi_map_u64_take(&ctl->puts, put->id);
     if (put->session)
         tqi_list_remove(&put->session->puts, &put->in_session);
@@ -65,17 +77,17 @@ void tqi_ctl_put_free(tqi_controller_t *ctl, put_t *put)
     tqi_env_free(ctl->env, put, sizeof *put);
 }
 
-void tqi_ctl_put_end(tqi_controller_t *ctl, put_t *put)
+void tqi_ctl_put_end(tqi_controller_t *ctl, put_t *put, put_event_t event)
 {
-    if (put->is_ended)
+    if (has_ended(put))
         return;
-    put->is_ended = true;
+    ctl->cnt_puts_failed += put->state != CTL_PUT_APPLYING && event != CTL_PUT_EV_KEPT;
+    tqi_ctl_put_step(put, event);
     tqi_map_u64_take(&ctl->puts, put->id);
     if (put->session) {
         tqi_list_remove(&put->session->puts, &put->in_session);
         put->session = NULL;
     }
-    ctl->cnt_puts_failed += !put->is_published;
     if (put->part)
         tqi_ctl_op_queue_next(ctl, put->part, &put->op);
     else
@@ -119,6 +131,7 @@ static void put_end_finish(tqi_controller_t *ctl, op_t *op)
     put_t *put = put_of(op);
     clearing_t *orphans = put->orphans;
 
+    tqi_ctl_put_step(put, CTL_PUT_EV_COUNTED);
     tqi_ctl_put_free(ctl, put);
     if (orphans)
         tqi_ctl_clearing_start(ctl, orphans);
@@ -130,8 +143,8 @@ static void put_end_finish(tqi_controller_t *ctl, op_t *op)
 static bool fail(tqi_controller_t *ctl, request_t *req, const tqi_err_t *err)
 {
     tqi_ctl_request_fail(ctl, req, err);
-    if (req->put && !req->put->is_ended)
-        tqi_ctl_put_end(ctl, req->put);
+    if (req->put)
+        tqi_ctl_put_end(ctl, req->put, CTL_PUT_EV_FAILED);
     return true;
 }
 
@@ -234,11 +247,9 @@ static bool made_reply(tqi_controller_t *ctl, request_t *req, const void *reply,
 
     if (!req->put || (is_put && is_told))
         return true;
-    if (is_told) {
+    if (is_told)
         rows_keep(req->put);
-        req->put->is_published = true;
-    }
-    tqi_ctl_put_end(ctl, req->put);
+    tqi_ctl_put_end(ctl, req->put, is_told ? CTL_PUT_EV_KEPT : CTL_PUT_EV_FAILED);
     return true;
 }
 

@@ -8,6 +8,14 @@
 
 #include <string.h>
 
+TQI_MACHINE(tqi_ctl_session_machine, "session at the controller", CTL_SESSION, CTL_SESSION_STEPS);
+
+void tqi_ctl_session_step(session_t *session, session_event_t event)
+{
+    session->state =
+        (session_state_t)tqi_machine_step(&tqi_ctl_session_machine, session->state, event);
+}
+
 session_t *tqi_ctl_session_find(tqi_controller_t *ctl, uint64_t id)
 {
     return tqi_map_u64_get(&ctl->sessions, id);
@@ -33,7 +41,7 @@ static void silence_due(tqi_controller_t *ctl, ctl_timer_t *timer)
         return;
     }
     ctl->cnt_sessions_lost++;
-    tqi_ctl_session_end(ctl, session);
+    tqi_ctl_session_end(ctl, session, CTL_SESSION_EV_SILENT);
 }
 
 void tqi_ctl_session_free(tqi_controller_t *ctl, session_t *session)
@@ -99,11 +107,14 @@ static tq_status_t session_bind(tqi_controller_t *ctl, session_t *session, tqi_p
         return TQ_OK;
     if (tqi_map_u64_put(&ctl->peers, peer, session, &old) != TQ_OK)
         return TQ_E_NO_MEMORY;
-    if (old && old != session)
+    if (old && old != session) {
         ((session_t *)old)->peer = 0;
+        tqi_ctl_session_step(old, CTL_SESSION_EV_DOWN);
+    }
     if (session->peer != 0)
         tqi_map_u64_take(&ctl->peers, session->peer);
     session->peer = peer;
+    tqi_ctl_session_step(session, CTL_SESSION_EV_BIND);
     return TQ_OK;
 }
 
@@ -118,7 +129,8 @@ bool tqi_ctl_session_heard(tqi_controller_t *ctl, session_t *session, tqi_peer_t
                            const tqi_envelope_t *env)
 {
     if (session->peer != peer) {
-        if (session->peer != 0 && env->epoch < session->epoch) {
+        if (env->epoch < session->epoch) {
+            tqi_ctl_session_step(session, CTL_SESSION_EV_LATE);
             ctl->cnt_late++;
             return false;
         }
@@ -248,6 +260,7 @@ void tqi_ctl_hello_handle(tqi_controller_t *ctl, tqi_peer_t peer, const tqi_enve
     }
     if (session->peer != peer) {
         if (env->epoch < session->epoch) {
+            tqi_ctl_session_step(session, CTL_SESSION_EV_LATE);
             ctl->cnt_late++;
             return;
         }
@@ -304,18 +317,19 @@ void tqi_ctl_ping_handle(tqi_controller_t *ctl, tqi_peer_t peer, session_t *sess
 void tqi_ctl_bye_handle(tqi_controller_t *ctl, tqi_peer_t peer, session_t *session,
                         const tqi_envelope_t *env)
 {
-    tqi_ctl_session_end(ctl, session);
+    tqi_ctl_session_end(ctl, session, CTL_SESSION_EV_BYE);
     tqi_ctl_reply_direct(ctl, peer, env, TQI_KIND_Bye_R, &(tqi_msg_Bye_R_t){0});
 }
 
 /* ---- the end --------------------------------------------------------------------------------- */
 
-void tqi_ctl_session_end(tqi_controller_t *ctl, session_t *session)
+void tqi_ctl_session_end(tqi_controller_t *ctl, session_t *session, session_event_t event)
 {
     tqi_map_u64_item_t *item;
     tqi_node_t *node;
     tqi_err_t err;
 
+    tqi_ctl_session_step(session, event);
     tqi_fail(&err, TQ_E_SESSION_EXPIRED, "session %llu has ended", (unsigned long long)session->id);
     /* Requests that run go on to a point where they can stop, with nobody to answer. */
     while ((node = tqi_list_pop_front(&session->requests))) {
@@ -335,7 +349,7 @@ void tqi_ctl_session_end(tqi_controller_t *ctl, session_t *session)
         put_t *put = tqi_container_of(node, put_t, in_session);
 
         put->session = NULL;
-        tqi_ctl_put_end(ctl, put);
+        tqi_ctl_put_end(ctl, put, CTL_PUT_EV_SESSION_OVER);
     }
     for (size_t i = 0; i < ctl->units.len; i++)
         tqi_ctl_unit_session_ended(ctl, ctl->units.at[i], session->id);

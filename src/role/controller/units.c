@@ -37,16 +37,11 @@ unit_t *tqi_ctl_unit_by_peer(tqi_controller_t *ctl, tqi_peer_t peer)
     return NULL;
 }
 
+TQI_MACHINE(tqi_ctl_unit_machine, "unit", UNIT, UNIT_STEPS);
+
 static void unit_step(unit_t *unit, unit_event_t event)
 {
-#define UNIT_STEP(from, ev, to)                                                                    \
-    if (unit->state == UNIT_##from && event == UNIT_EVENT_##ev) {                                  \
-        unit->state = UNIT_##to;                                                                   \
-        return;                                                                                    \
-    }
-    UNIT_STEP_TABLE(UNIT_STEP)
-#undef UNIT_STEP
-    tqi_assert(!"a step of UNIT_STEP_TABLE");
+    unit->state = (unit_state_t)tqi_machine_step(&tqi_ctl_unit_machine, unit->state, event);
 }
 
 /* ---- partitions follow ----------------------------------------------------------------------- */
@@ -406,7 +401,7 @@ static void detach_order(void *ctx, uint64_t seq, void *user)
 
 static void unit_lost(tqi_controller_t *ctl, unit_t *unit)
 {
-    unit_step(unit, UNIT_EVENT_SILENT);
+    unit_step(unit, UNIT_EV_SILENT);
     ctl->cnt_units_lost++;
     tqi_outbox_each(unit->outbox, detach_order, ctl);
     absorb(ctl, unit);
@@ -448,7 +443,7 @@ static tq_status_t unit_reborn(tqi_controller_t *ctl, unit_t *unit, uint64_t inc
     unit->wipes++;
     unit->wiped_at = ++ctl->wipes;
     unit->put_last = ctl->put_last;
-    unit_step(unit, UNIT_EVENT_NEW_LIFE);
+    unit_step(unit, UNIT_EV_NEW_LIFE);
     unit_changed(ctl, unit);
     return TQ_OK;
 }
@@ -479,7 +474,7 @@ void tqi_ctl_unit_push(tqi_controller_t *ctl, unit_t *unit)
     if (unit->state == UNIT_RETURNING && unit->peer != 0 && tqi_outbox_cnt(unit->outbox) == 0 &&
         unit->missed.vec.len == 0 && unit->unlinks.cnt == 0 && unit->ends.len == 0 &&
         unit->confirms.len == 0) {
-        unit_step(unit, UNIT_EVENT_CAUGHT_UP);
+        unit_step(unit, UNIT_EV_CAUGHT_UP);
         unit_changed(ctl, unit);
     }
 }
@@ -754,7 +749,7 @@ static tq_status_t register_apply(tqi_controller_t *ctl, tqi_peer_t peer, uint32
                                (msg->store_incarnation == 0 && unit->peer != peer))) {
         rc = unit_reborn(ctl, unit, msg->unit_incarnation);
     } else if (rc == TQ_OK) {
-        unit_step(unit, UNIT_EVENT_SAME_LIFE);
+        unit_step(unit, UNIT_EV_SAME_LIFE);
     }
     if (rc != TQ_OK) {
         if (addresses)
@@ -928,7 +923,7 @@ void tqi_ctl_unit_reply_handle(tqi_controller_t *ctl, unit_t *unit, const tqi_en
     unit->heard_ns = ctl->now_ns;
     /* Only its way to here was cut: it has heard us all the time, so it does not register again. */
     if (unit->state == UNIT_LOST) {
-        unit_step(unit, UNIT_EVENT_SAME_LIFE);
+        unit_step(unit, UNIT_EV_SAME_LIFE);
         ctl->table_version++;
     }
     /* A refusal leaves the order open; the next PING asks for it again. */

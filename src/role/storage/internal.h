@@ -20,6 +20,7 @@
 #include "core/object.h"
 #include "core/outcome.h"
 #include "core/transfer.h"
+#include "role/storage/machines.h"
 #include "role/storage/unit.h"
 #include "wire/msg.h"
 
@@ -37,6 +38,13 @@
 #define SESSION_TRANSFERS_MAX 4096u
 
 #define NS_PER_MS UINT64_C(1000000)
+
+typedef enum member_state { TQI_MACHINE_STATES(MEMBER) } member_state_t;
+typedef enum member_event { TQI_MACHINE_EVENTS(MEMBER) } member_event_t;
+typedef enum wire_state { TQI_MACHINE_STATES(WIRE) } wire_state_t;
+typedef enum wire_event { TQI_MACHINE_EVENTS(WIRE) } wire_event_t;
+typedef enum session_state { TQI_MACHINE_STATES(SESSION) } session_state_t;
+typedef enum session_event { TQI_MACHINE_EVENTS(SESSION) } session_event_t;
 
 typedef struct session session_t;
 typedef struct transfer transfer_t;
@@ -57,7 +65,7 @@ struct session {
     tqi_peer_t peer; /* its newest connection */
     uint32_t epoch;  /* of that */
     bool is_direct;  /* it was offered the arena itself */
-    bool is_ended;   /* kept only until the payload port lets its transfers go */
+    session_state_t state;
     tqi_inbox_t *inbox;
     tqi_map_u64_t transfers;
     /* What was given up may overtake its own PREPARE, which is then refused. */
@@ -117,10 +125,10 @@ struct tqi_unit {
     tqi_objects_t *objs;
 
     /* link.c */
-    tqi_peer_t controller;      /* 0: not connected */
+    member_state_t member;
+    wire_state_t wire;
+    tqi_peer_t controller;      /* 0: AWAY */
     uint32_t epoch;             /* of the connections so far, the newest's */
-    bool is_registered;         /* REGISTER was answered, and nothing since has undone it */
-    bool is_emptying;           /* another store's: nothing of the old one may remain */
     uint64_t store_incarnation; /* whose rows are here; 0: none were ever */
     uint32_t unit_id;
     uint64_t put_last;     /* puts up to this one began before this life, and fail */

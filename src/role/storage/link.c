@@ -58,17 +58,32 @@ static void send_register(tqi_unit_t *unit)
     tqi_strs_builder_fini(&addresses);
 }
 
+TQI_MACHINE(tqi_unit_member_machine, "unit in its store", MEMBER, MEMBER_STEPS);
+TQI_MACHINE(tqi_unit_wire_machine, "unit's connection", WIRE, WIRE_STEPS);
+
+static void member_step(tqi_unit_t *unit, member_event_t event)
+{
+    unit->member = (member_state_t)tqi_machine_step(&tqi_unit_member_machine, unit->member, event);
+}
+
+static void wire_step(tqi_unit_t *unit, wire_event_t event)
+{
+    unit->wire = (wire_state_t)tqi_machine_step(&tqi_unit_wire_machine, unit->wire, event);
+}
+
 tq_status_t link_open(tqi_unit_t *unit, uint64_t now_ns, tqi_err_t *err)
 {
     tq_status_t rc = TQ_OK;
 
     unit->register_ns = now_ns + REGISTER_EVERY_NS;
-    if (unit->controller == 0) {
+    if (unit->wire == WIRE_AWAY) {
         unit->connected_ns = now_ns;
         unit->epoch++;
         rc = unit->ctrl->connect(unit->ctrl, unit->conf.controller, &unit->controller, err);
+        if (rc == TQ_OK)
+            wire_step(unit, WIRE_EV_DIAL);
     }
-    if (rc == TQ_OK && !unit->is_emptying)
+    if (rc == TQ_OK && unit->member != MEMBER_EMPTYING)
         send_register(unit);
     return rc;
 }
@@ -89,8 +104,9 @@ static void orders_free(tqi_unit_t *unit)
 }
 
 /* At once, but not in a loop when nobody is there. */
-static void redial(tqi_unit_t *unit, uint64_t now_ns)
+static void redial(tqi_unit_t *unit, wire_event_t why, uint64_t now_ns)
 {
+    wire_step(unit, why);
     unit->controller = 0;
     unit->register_ns = tqi_u64_max(now_ns, unit->connected_ns + REGISTER_EVERY_NS);
 }
@@ -99,11 +115,11 @@ void link_on_peer_down(tqi_unit_t *unit, uint64_t now_ns)
 {
     const char *why = unit->ctrl->why_down ? unit->ctrl->why_down(unit->ctrl) : "";
 
-    if (!unit->is_registered)
+    if (unit->member != MEMBER_INSIDE)
         tqi_fail(&unit->refusal, TQ_E_UNREACHABLE, "no connection to the controller at %s%s%s",
                  unit->conf.controller, why[0] ? ": " : "", why);
     /* What is stored stays, and is served for as long as silence allows. */
-    redial(unit, now_ns);
+    redial(unit, WIRE_EV_DOWN, now_ns);
 }
 
 /* The rows here are of another store: when the last transfer is over they go, and only then does
@@ -112,8 +128,8 @@ static void empty(tqi_unit_t *unit, uint64_t now_ns)
 {
     tqi_map_u64_item_t *it, *next;
 
-    unit->is_emptying = true;
-    unit->is_registered = false;
+    if (unit->member != MEMBER_EMPTYING)
+        member_step(unit, MEMBER_EV_OTHER_STORE);
     orders_free(unit);
     for (it = tqi_map_u64_first(&unit->sessions); it; it = next) {
         next = tqi_map_u64_next(it);
@@ -123,7 +139,7 @@ static void empty(tqi_unit_t *unit, uint64_t now_ns)
     if (unit->transfers_cnt > 0 || unit_reset_objects(unit) != TQ_OK)
         return;
     tqi_intervals_fini(&unit->ended);
-    unit->is_emptying = false;
+    member_step(unit, MEMBER_EV_EMPTIED);
     unit->store_incarnation = 0;
     unit->unit_id = 0;
     unit->register_ns = now_ns;
@@ -134,13 +150,14 @@ static void on_register_reply(tqi_unit_t *unit, const tqi_envelope_t *env, uint6
     tqi_msg_Register_R_t msg;
     tqi_msg_Error_t error = {0};
 
-    if (unit->is_emptying || unit->register_ns == TQI_NEVER)
+    if (unit->member == MEMBER_EMPTYING || unit->register_ns == TQI_NEVER)
         return; /* the answer to one that was sent twice, or too late */
     if (env->status != TQ_OK) {
         if (env->status == TQ_E_STALE_STORE && unit->store_incarnation) {
             empty(unit, now_ns);
             return;
         }
+        member_step(unit, MEMBER_EV_REFUSED);
         if (tqi_msg_decode(env, TQI_KIND_Error, &error, NULL) != TQ_OK)
             error = (tqi_msg_Error_t){0};
         tqi_fail(&unit->refusal, (tq_status_t)env->status, "%.*s", (int)error.text.len,
@@ -165,7 +182,7 @@ static void on_register_reply(tqi_unit_t *unit, const tqi_envelope_t *env, uint6
     unit->put_last = msg.put_last;
     if (msg.silence_ms)
         unit->silence_ns = msg.silence_ms * NS_PER_MS;
-    unit->is_registered = true;
+    member_step(unit, MEMBER_EV_ACCEPTED);
     unit->register_ns = TQI_NEVER;
     unit->refusal = (tqi_err_t){0};
     unit->is_dirty = true;
@@ -175,9 +192,9 @@ tq_status_t link_check(const tqi_unit_t *unit, uint64_t now_ns, tqi_err_t *err)
 {
     uint64_t silence_ns = now_ns - unit->heard_ns;
 
-    if (unit->is_registered && silence_ns <= unit->silence_ns)
+    if (unit->member == MEMBER_INSIDE && silence_ns <= unit->silence_ns)
         return TQ_OK;
-    if (unit->is_registered)
+    if (unit->member == MEMBER_INSIDE)
         return tqi_fail(err, TQ_E_UNIT_LOST,
                         "storage unit %u has not heard the controller for %" PRIu64
                         " ms and serves nobody until it does",
@@ -250,8 +267,8 @@ void link_on_message(tqi_unit_t *unit, const tqi_envelope_t *env, const void *da
 
     /* It was silent for longer than it may be: it may have given up on us meanwhile, and what it
      * ordered then comes before we serve again. */
-    if (unit->is_registered && now_ns - unit->heard_ns > unit->silence_ns) {
-        unit->is_registered = false;
+    if (unit->member == MEMBER_INSIDE && now_ns - unit->heard_ns > unit->silence_ns) {
+        member_step(unit, MEMBER_EV_SILENT);
         unit->register_ns = now_ns;
     }
     unit->heard_ns = now_ns;
@@ -415,9 +432,9 @@ uint64_t link_step(tqi_unit_t *unit, uint64_t now_ns)
 {
     tqi_node_t *first = tqi_list_first(&unit->orders);
 
-    if (unit->is_emptying) {
+    if (unit->member == MEMBER_EMPTYING) {
         empty(unit, now_ns);
-        if (unit->is_emptying)
+        if (unit->member == MEMBER_EMPTYING)
             return now_ns + REGISTER_EVERY_NS; /* or when the port lets the last transfer go */
     }
     if (first)
@@ -427,7 +444,7 @@ uint64_t link_step(tqi_unit_t *unit, uint64_t now_ns)
     if (unit->controller && now_ns > stuck_ns) {
         /* A host that vanished closes no connection. */
         unit->ctrl->disconnect(unit->ctrl, unit->controller);
-        redial(unit, now_ns);
+        redial(unit, WIRE_EV_STUCK, now_ns);
     }
     if (now_ns >= unit->register_ns) {
         tqi_err_t err;

@@ -87,7 +87,7 @@ static void reply_status(tqi_unit_t *unit, request_t *request, tq_status_t statu
     encode_reply(unit, request, status, msg, &frame);
     /* Without memory to keep the outcome it still goes out once; if it is lost then, the client is
      * told nothing and its write ends as OutcomeUnknown. */
-    if (session && !session->is_ended && request->seq && frame.data)
+    if (session && session->state != SESSION_ENDED && request->seq && frame.data)
         (void)tqi_inbox_done(session->inbox, request->seq, &frame);
     request->kind = 0;
     send_frame(unit, peer, &frame);
@@ -123,6 +123,14 @@ void reply_refused(tqi_unit_t *unit, const request_t *request, tq_status_t statu
 
 /* ---- sessions --------------------------------------------------------------------------------- */
 
+TQI_MACHINE(tqi_unit_session_machine, "session at a unit", SESSION, SESSION_STEPS);
+
+static void session_step(session_t *session, session_event_t event)
+{
+    session->state =
+        (session_state_t)tqi_machine_step(&tqi_unit_session_machine, session->state, event);
+}
+
 static session_t *session_new(tqi_unit_t *unit, uint64_t id)
 {
     session_t *session = tqi_env_zalloc(unit->env, sizeof *session);
@@ -155,8 +163,10 @@ void session_free(tqi_unit_t *unit, session_t *session)
 
 void session_free_if_done(tqi_unit_t *unit, session_t *session)
 {
-    if (session->is_ended && tqi_map_u64_count(&session->transfers) == 0)
+    if (session->state == SESSION_ENDED && tqi_map_u64_count(&session->transfers) == 0) {
+        session_step(session, SESSION_EV_LAST);
         session_free(unit, session);
+    }
 }
 
 tq_status_t session_end(tqi_unit_t *unit, uint64_t id, uint64_t now_ns)
@@ -165,9 +175,9 @@ tq_status_t session_end(tqi_unit_t *unit, uint64_t id, uint64_t now_ns)
 
     if (tqi_intervals_add(&unit->ended, id, id + 1) != TQ_OK)
         return TQ_E_NO_MEMORY;
-    if (!session || session->is_ended)
+    if (!session || session->state == SESSION_ENDED)
         return TQ_OK;
-    session->is_ended = true;
+    session_step(session, SESSION_EV_END);
     for (tqi_map_u64_item_t *it = tqi_map_u64_first(&session->transfers), *next; it; it = next) {
         transfer_t *t = it->value;
 
@@ -227,8 +237,11 @@ void session_on_peer_down(tqi_unit_t *unit, tqi_peer_t peer)
     if (!binding)
         return;
     session = tqi_map_u64_get(&unit->sessions, binding->session);
-    if (session && session->peer == peer)
+    if (session && session->peer == peer) {
         session->peer = 0; /* it lives on: only the controller ends it */
+        if (session->state == SESSION_CONNECTED)
+            session_step(session, SESSION_EV_DOWN);
+    }
     tqi_env_free(unit->env, binding, sizeof *binding);
 }
 
@@ -278,6 +291,9 @@ static void on_hello(tqi_unit_t *unit, request_t *request, const tqi_envelope_t 
     if (env->epoch >= session->epoch || !session->peer) {
         session->peer = request->peer;
         session->epoch = env->epoch;
+        session_step(session, SESSION_EV_HELLO);
+    } else {
+        session_step(session, SESSION_EV_OVERTAKEN);
     }
     session->is_direct = direct_arena != 0;
     tqi_msg_Hello_R_t answer = {

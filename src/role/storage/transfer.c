@@ -298,7 +298,7 @@ void transfer_fini(tqi_unit_t *unit)
         tqi_map_u64_item_t *first;
 
         next = tqi_map_u64_next(it);
-        session->is_ended = false; /* session_fini frees it */
+        session->state = SESSION_ADRIFT; /* session_fini frees it */
         while ((first = tqi_map_u64_first(&session->transfers))) {
             transfer_t *t = first->value;
 

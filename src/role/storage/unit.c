@@ -252,7 +252,7 @@ tqi_role_t *tqi_unit_role(tqi_unit_t *unit)
 
 bool tqi_unit_is_registered(const tqi_unit_t *unit)
 {
-    return unit->is_registered;
+    return unit->member == MEMBER_INSIDE;
 }
 
 const char *tqi_unit_error(const tqi_unit_t *unit)
@@ -292,10 +292,10 @@ void tqi_unit_say_closing(tqi_unit_t *unit)
          it = tqi_map_u64_next(it)) {
         const session_t *session = it->value;
 
-        if (session->peer && !session->is_ended)
+        if (session->peer && session->state != SESSION_ENDED)
             say_closing(unit, session->peer, session->id, session->epoch);
     }
-    if (unit->controller && unit->is_registered)
+    if (unit->controller && unit->member == MEMBER_INSIDE)
         say_closing(unit, unit->controller, 0, 0);
 }
 
@@ -321,7 +321,7 @@ tq_status_t tqi_unit_stat(const tqi_unit_t *unit, tqi_buf_t *json)
         ",\"fields\":%" PRIu64 ",\"blocks\":%" PRIu64 ",\"waiters\":[%zu,%zu]"
         ",\"waiters_bytes\":%" PRIu64,
         unit->unit_id, unit->conf.unit_incarnation, unit->store_incarnation,
-        unit->is_registered ? "true" : "false", unit->is_draining ? "true" : "false",
+        unit->member == MEMBER_INSIDE ? "true" : "false", unit->is_draining ? "true" : "false",
         tqi_map_u64_count(&unit->sessions), unit->orders.cnt, s.capacity_bytes, s.used_bytes,
         s.zombie_bytes, s.idle_bytes, s.meta_bytes, s.mapped_bytes, s.segments_cnt, s.published_cnt,
         s.staged_cnt, s.claimed_cnt, s.pinned_cnt, s.runs_cnt, s.puts_cnt, s.fields_cnt,
@@ -380,7 +380,8 @@ bool tqi_unit_check(const tqi_unit_t *unit, tqi_err_t *err)
         for (tqi_map_u64_item_t *it = tqi_map_u64_first(&session->transfers); it && rc == TQ_OK;
              it = tqi_map_u64_next(it))
             rc = check_transfer(it->value, &pins, err);
-        if (rc == TQ_OK && session->is_ended && tqi_map_u64_count(&session->transfers) == 0)
+        if (rc == TQ_OK && session->state == SESSION_ENDED &&
+            tqi_map_u64_count(&session->transfers) == 0)
             rc = tqi_fail(err, TQ_E_BUG, "session %" PRIu64 " has ended and is still there",
                           session->id);
     }

@@ -1,0 +1,15 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Which (state, event) pairs the roles went through, of those that their machines allow
+ * (base/machine.h). In a program whose roles do not tell (sim_mutants) none is reached.
+ */
+#ifndef TQ_TESTS_SIM_PAIRS_H
+#define TQ_TESTS_SIM_PAIRS_H
+
+#include <stdbool.h>
+#include <stdio.h>
+
+/* Writes machine, pairs that are legal, pairs reached, and each that was not. Whether all were. */
+bool pairs_report(FILE *out);
+
+#endif
