@@ -10,7 +10,19 @@ import subprocess
 import time
 
 import pytest
-from procs import ENV, TQD, Client, end_workers, seconds, stat, tq, tq_json, until, workers
+from procs import (
+    ENV,
+    TQD,
+    Client,
+    end_workers,
+    seconds,
+    stat,
+    tq,
+    tq_json,
+    tq_start,
+    until,
+    workers,
+)
 
 USAGE, ADDRESS, CONTROLLER = 2, 3, 4
 
@@ -122,12 +134,17 @@ def test_a_unit_without_its_controller_ends_with_4_within_seconds():
 def test_controller_and_units_as_processes_are_a_store(daemons, transport):
     where = f"ipc://{daemons.folder}/c" if transport == "ipc" else "tcp://127.0.0.1:*"
     controller = daemons.controller(controller_listen=where)
-    # Without a unit there is nowhere to put.
+    # Without a unit there is nowhere to put: that waits, and says so in the end.
+    began = time.monotonic()
     said = tq("put", "p", "a", "x=1", "--timeout", "1", address=controller.address, status=4)
-    assert "unit" in said
+    assert "no storage unit is there" in said
+    assert time.monotonic() - began >= 0.9
+    early = tq_start("put", "p", "early", "x=1", address=controller.address)
+    time.sleep(0.3)
     for i in range(2):
         where = f"ipc://{daemons.folder}/u{i}" if transport == "ipc" else "tcp://127.0.0.1:*"
         daemons.unit(controller.address, unit_listen=where)
+    assert early.wait(seconds(10)) == 0, early.communicate()[1]
     for i in range(8):
         tq("put", "p", f"k{i}", f"x={i}", address=controller.address)
     rows = tq_json("ls", "p", address=controller.address)

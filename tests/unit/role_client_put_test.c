@@ -60,6 +60,7 @@ static void answer_resolve(rig_t *rig, uint32_t n, uint32_t on_one, uint8_t prod
     rig_frame_t frame = rig_expect(rig, TQI_KIND_Resolve, &msg);
 
     assert_true(msg.is_put);
+    assert_in_range(msg.wait_ms, 1, 30000);
     assert_int_equal(msg.keys.cnt, n);
     for (uint32_t i = 0; i < n; i++) {
         rows[i] = 100 + i;

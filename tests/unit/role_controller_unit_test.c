@@ -601,12 +601,144 @@ static void a_put_without_any_unit_says_so(void **state)
     assert_int_equal(call(&c, Insert, &reply, &frame, .partition = tqi_str("p"), .rows_cnt = 2,
                           .fields = strs("a"), .is_put = true),
                      TQ_E_FULL);
-    assert_non_null(strstr(c.err.text, "storage unit"));
+    assert_non_null(strstr(c.err.text, "no storage unit is there"));
+    assert_non_null(strstr(c.err.text, "none has joined"));
     tqi_buf_fini(&frame);
     /* Reserving rows needs none. */
     assert_int_equal(call(&c, Insert, &reply, &frame, .partition = tqi_str("p"), .rows_cnt = 2),
                      TQ_OK);
     assert_int_equal(tqi_u32s_at(reply.units, 0), 0);
+    tqi_buf_fini(&frame);
+    world_fini(&w);
+}
+
+static void a_put_waits_for_a_unit_as_for_space(void **state)
+{
+    world_t w;
+    caller_t c = {0};
+    store_unit_t u = {0};
+    tqi_msg_Insert_R_t insert;
+    tqi_msg_Resolve_R_t resolve;
+    tqi_buf_t frame;
+
+    (void)state;
+    world_init(&w, NULL);
+    caller_hello(&c, &w, 1);
+    uint64_t first = caller_send(&c, TQI_KIND_Insert,
+                                 &(tqi_msg_Insert_t){.partition = tqi_str("p"),
+                                                     .rows_cnt = 2,
+                                                     .fields = strs("a"),
+                                                     .is_put = true,
+                                                     .wait_ms = 30000});
+    uint64_t second = caller_send(&c, TQI_KIND_Resolve,
+                                  &(tqi_msg_Resolve_t){.partition = tqi_str("q"),
+                                                       .keys = strs("k", "l", "m"),
+                                                       .fields = strs("a"),
+                                                       .is_create = true,
+                                                       .is_put = true,
+                                                       .wait_ms = 30000});
+    world_settle(&w);
+    pass_alive(&w, &c, NULL, 20000);
+    assert_false(caller_has(&c, first, TQI_KIND_Insert));
+    assert_false(caller_has(&c, second, TQI_KIND_Resolve));
+    assert_int_equal(stat_figure(&c, "puts_homeless"), 2);
+    assert_int_equal(stat_figure(&c, "puts_pending"), 0);
+    unit_register(&u, &w, 100, 7, "inproc://u1");
+    assert_int_equal(caller_take(&c, first, TQI_KIND_Insert, &insert, &frame), TQ_OK);
+    assert_int_equal(tqi_u32s_at(insert.units, 1), 1);
+    assert_int_not_equal(insert.put_id, 0);
+    tqi_buf_fini(&frame);
+    assert_int_equal(caller_take(&c, second, TQI_KIND_Resolve, &resolve, &frame), TQ_OK);
+    assert_int_equal(resolve.rows.cnt, 3);
+    assert_int_equal(tqi_u32s_at(resolve.units, 2), 1);
+    tqi_buf_fini(&frame);
+    assert_int_equal(stat_figure(&c, "puts_homeless"), 0);
+    world_fini(&w);
+}
+
+static void a_put_that_waited_in_vain_says_that_no_unit_is_there(void **state)
+{
+    world_t w;
+    caller_t c = {0}, other = {0};
+    store_unit_t u = {0};
+    tqi_msg_Insert_R_t reply;
+    tqi_buf_t frame;
+    tqi_msg_Insert_t msg = {.partition = tqi_str("p"),
+                            .rows_cnt = 2,
+                            .fields = strs("a"),
+                            .is_put = true,
+                            .wait_ms = 3000};
+
+    (void)state;
+    setup(&w, &c, &u);
+    pass_alive(&w, &c, NULL, 11000); /* the unit is lost */
+    uint64_t seq = caller_send(&c, TQI_KIND_Insert, &msg);
+    world_settle(&w);
+    pass_alive(&w, &c, NULL, 2900);
+    assert_false(caller_has(&c, seq, TQI_KIND_Insert));
+    pass_alive(&w, &c, NULL, 100);
+    assert_int_equal(caller_take(&c, seq, TQI_KIND_Insert, &reply, &frame), TQ_E_FULL);
+    assert_non_null(strstr(c.err.text, "all 1 that have joined are lost (waited for 3000 ms)"));
+    tqi_buf_fini(&frame);
+
+    /* Its own budget is the limit too; a session that ends, and a store that closes, end the wait. */
+    c.budget_ms = 1000;
+    seq = caller_send(&c, TQI_KIND_Insert, &msg);
+    world_settle(&w);
+    pass_alive(&w, &c, NULL, 1000);
+    assert_int_equal(caller_take(&c, seq, TQI_KIND_Insert, &reply, &frame), TQ_E_FULL);
+    tqi_buf_fini(&frame);
+    c.budget_ms = 200000;
+    caller_hello(&other, &w, 2);
+    caller_send(&other, TQI_KIND_Insert, &msg);
+    seq = caller_send(&c, TQI_KIND_Insert, &msg);
+    world_settle(&w);
+    assert_int_equal(stat_figure(&c, "puts_homeless"), 2);
+    tqi_controller_session_died(w.ctl, other.session, w.now_ns);
+    world_settle(&w);
+    assert_int_equal(stat_figure(&c, "puts_homeless"), 1);
+    tqi_controller_drain(w.ctl, w.now_ns);
+    assert_int_equal(caller_take(&c, seq, TQI_KIND_Insert, &reply, &frame), TQ_E_CLOSING);
+    tqi_buf_fini(&frame);
+    assert_true(tqi_controller_is_idle(w.ctl));
+    world_fini(&w);
+}
+
+/* Rows and keys that a put had made before it found no unit for the rest are made again. */
+static void a_put_that_waits_has_taken_nothing(void **state)
+{
+    world_t w;
+    caller_t c = {0};
+    store_unit_t u = {0};
+    tqi_msg_Resolve_R_t reply;
+    tqi_buf_t frame;
+
+    (void)state;
+    world_init(&w, NULL);
+    caller_hello(&c, &w, 1);
+    /* A key whose row needs no unit yet, then one that the put has to make. */
+    assert_int_equal(call(&c, Resolve, &reply, &frame, .partition = tqi_str("p"), .keys = strs("k"),
+                          .is_create = true),
+                     TQ_OK);
+    uint64_t row = tqi_u64s_at(reply.rows, 0);
+    tqi_buf_fini(&frame);
+    uint64_t seq = caller_send(&c, TQI_KIND_Resolve,
+                               &(tqi_msg_Resolve_t){.partition = tqi_str("p"),
+                                                    .keys = strs("k", "l"),
+                                                    .fields = strs("a"),
+                                                    .is_create = true,
+                                                    .is_put = true,
+                                                    .wait_ms = 30000});
+    world_settle(&w);
+    assert_int_equal(stat_figure(&c, "puts_homeless"), 1);
+    /* The partition may be cleared under it: it then begins in the next one of that name. */
+    clear_send(&c, "p", &row, 1);
+    unit_register(&u, &w, 100, 7, "inproc://u1");
+    unit_obey_all(&u);
+    world_settle(&w);
+    assert_int_equal(caller_take(&c, seq, TQI_KIND_Resolve, &reply, &frame), TQ_OK);
+    assert_int_equal(reply.rows.cnt, 2);
+    assert_int_not_equal(tqi_u64s_at(reply.rows, 0), row);
     tqi_buf_fini(&frame);
     world_fini(&w);
 }
@@ -668,6 +800,9 @@ int main(void)
         cmocka_unit_test(a_publish_into_cleared_rows_applies_nothing),
         cmocka_unit_test(rows_of_several_units_are_unlinked_at_each),
         cmocka_unit_test(a_put_without_any_unit_says_so),
+        cmocka_unit_test(a_put_waits_for_a_unit_as_for_space),
+        cmocka_unit_test(a_put_that_waited_in_vain_says_that_no_unit_is_there),
+        cmocka_unit_test(a_put_that_waits_has_taken_nothing),
         cmocka_unit_test(a_clear_of_a_large_partition_yields),
     };
 

@@ -44,7 +44,7 @@ typedef struct put {
     const uint8_t *has_data;
     uint32_t waiting_cnt; /* slots not STORED; YIELDING: CANCELs unanswered; PUBLISHING: parts */
     bool is_retaking;
-    uint64_t space_deadline_ns; /* 0: nothing was full yet */
+    uint64_t space_deadline_ns; /* 0: not begun */
     tq_schema_t *schemas;
     bool is_named; /* the error names the cells that were replaced */
 } put_t;
@@ -305,6 +305,14 @@ tq_status_t tqi_op_put(const tqi_env_t *env, const tq_put_args_t *args, tqi_op_t
 static void store_all(put_t *put, uint64_t now_ns);
 static void publish(put_t *put, uint64_t now_ns);
 
+/* How long space may still be waited for; 1 where no time is left, as 0 means not to wait. */
+static uint32_t space_wait_ms(const put_t *put, uint64_t now_ns)
+{
+    uint64_t until_ns = tqi_u64_min(put->space_deadline_ns, put->op.deadline_ns);
+
+    return until_ns > now_ns ? (uint32_t)tqi_u64_max((until_ns - now_ns) / TQI_MS, 1) : 1;
+}
+
 static void put_start(tqi_op_t *op, uint64_t now_ns)
 {
     put_t *put = put_of(op);
@@ -312,6 +320,9 @@ static void put_start(tqi_op_t *op, uint64_t now_ns)
 
     put_step(put, TQI_PUT_EV_START);
     put->put_id = 0;
+    /* Space is waited for once, whether it is a unit or bytes that are missing. */
+    if (put->space_deadline_ns == 0)
+        put->space_deadline_ns = now_ns + client->conf.space_timeout_ms * TQI_MS;
     if (put->keys.cnt > 0 || put->given) {
         tqi_msg_Resolve_t msg = {
             .partition = tqi_str(put->partition),
@@ -321,6 +332,7 @@ static void put_start(tqi_op_t *op, uint64_t now_ns)
             .is_create = put->keys.cnt > 0,
             .is_put = true,
             .payload_bytes = put->bytes,
+            .wait_ms = space_wait_ms(put, now_ns),
         };
         tqi_op_request(op, client->controller, NULL, TQI_KIND_Resolve, &msg, now_ns);
     } else {
@@ -330,6 +342,7 @@ static void put_start(tqi_op_t *op, uint64_t now_ns)
             .fields = tqi_strs_of(&put->fields),
             .is_put = true,
             .payload_bytes = put->bytes,
+            .wait_ms = space_wait_ms(put, now_ns),
         };
         tqi_op_request(op, client->controller, NULL, TQI_KIND_Insert, &msg, now_ns);
     }
@@ -529,11 +542,8 @@ static void prepare(put_t *put, tqi_slot_t *slot, uint64_t now_ns)
         msg.fields = tqi_strs_of(&put->fields);
         msg.columns = tqi_strs_builder_view(&columns);
         msg.produced = (tqi_bytes_t){produced.data, (uint32_t)produced.len};
-        if (put->is_retaking) {
-            uint64_t until = tqi_u64_min(put->space_deadline_ns, op->deadline_ns);
-            msg.wait_ms = until > now_ns ? (uint32_t)((until - now_ns) / TQI_MS) : 0;
-            msg.wait_ms = msg.wait_ms ? msg.wait_ms : 1;
-        }
+        if (put->is_retaking)
+            msg.wait_ms = space_wait_ms(put, now_ns);
         msg.is_column = has_data(put, slot);
         msg.is_fused = is_fused(slot);
         msg.inline_bytes = (tqi_bytes_t){bytes.data, (uint32_t)bytes.len};
@@ -669,7 +679,6 @@ static void yield(put_t *put, const tqi_err_t *full, uint64_t now_ns)
     tqi_op_t *op = &put->op;
     tqi_node_t *node;
 
-    put->space_deadline_ns = now_ns + op->client->conf.space_timeout_ms * TQI_MS;
     if (is_committed(put)) {
         put->is_retaking = true;
         tqi_op_restart(op, full, now_ns);

@@ -378,6 +378,7 @@ static uint64_t role_step(tqi_role_t *role, uint64_t now_ns)
         tqi_ctl_part_run(ctl, tqi_container_of(node, part_t, run_node));
     for (size_t i = 0; i < ctl->units.len; i++)
         tqi_ctl_unit_push(ctl, ctl->units.at[i]);
+    tqi_ctl_put_wake(ctl);
 
     due = tqi_heap_peek(&ctl->timers);
     uint64_t next = due ? due->deadline_ns : TQI_NEVER;
@@ -485,6 +486,7 @@ tq_status_t tqi_controller_new(const tqi_env_t *env, const tqi_controller_conf_t
     tqi_list_init(&ctl->runnable);
     tqi_map_u64_init(&ctl->puts, env);
     tqi_list_init(&ctl->late);
+    tqi_list_init(&ctl->homeless);
 
     rc = TQ_OK;
     if (conf->sampler_group_by) {

@@ -234,6 +234,9 @@ struct request {
     tqi_bits_t rows;
     reply_rows_t out;
 
+    tqi_node_t homeless_node; /* in ctl->homeless, while it waits for a unit */
+    uint64_t homeless_ns;     /* since when; 0: it has not had to */
+
     put_t *put;    /* INSERT, RESOLVE, PUBLISH */
     uint32_t unit; /* where new rows go, for the next part_left of them */
     uint32_t part_left;
@@ -252,6 +255,11 @@ struct request {
 };
 
 /* Steps of the partition kinds: `bool xxx_step(ctl, op, budget)`. */
+/* Puts that wait for a unit: there may be one now; one no longer waits; its time is up. */
+void tqi_ctl_put_wake(tqi_controller_t *ctl);
+void tqi_ctl_put_homed(tqi_controller_t *ctl, request_t *req);
+void tqi_ctl_put_due(tqi_controller_t *ctl, request_t *req);
+
 bool tqi_ctl_insert_step(tqi_controller_t *ctl, op_t *op, uint32_t *budget);
 bool tqi_ctl_resolve_step(tqi_controller_t *ctl, op_t *op, uint32_t *budget);
 bool tqi_ctl_publish_step(tqi_controller_t *ctl, op_t *op, uint32_t *budget);
@@ -266,6 +274,8 @@ bool tqi_ctl_fetch_all_step(tqi_controller_t *ctl, op_t *op, uint32_t *budget);
 
 /* Copies the frame, so that the request can outlive the call. E_NO_MEMORY. */
 tq_status_t tqi_ctl_request_own(tqi_controller_t *ctl, request_t *req);
+/* Runs a request that is in no queue and belongs to no partition, from its beginning. */
+void tqi_ctl_request_start(tqi_controller_t *ctl, request_t *req);
 /* A request of a known session whose seq is not 0, checked against the session's window. */
 void tqi_ctl_request_admit(tqi_controller_t *ctl, session_t *session, const tqi_envelope_t *env);
 /* Answers once; msg is the struct of the reply's kind. Not OK: it was answered with that error. */
@@ -506,6 +516,8 @@ tq_status_t tqi_ctl_unit_place(tqi_controller_t *ctl, part_t *part, uint64_t lo,
                                uint32_t id);
 /* Brings a partition up to date with the fate of its units. */
 bool tqi_ctl_sync_step(tqi_controller_t *ctl, op_t *op, uint32_t *budget);
+/* There is one that new rows could go to. */
+bool tqi_ctl_unit_is_there(const tqi_controller_t *ctl);
 /* The unit for `rows` new rows of the session, about `bytes`; 0 when none is there. */
 uint32_t tqi_ctl_unit_choose(tqi_controller_t *ctl, const session_t *session, uint64_t bytes);
 void tqi_ctl_unit_free(tqi_controller_t *ctl, unit_t *unit);
@@ -569,8 +581,10 @@ struct tqi_controller {
     uint64_t put_last;
     uint64_t clear_last;
     uint64_t requests_cnt; /* admitted and not replied */
-    tqi_list_t late;       /* request_t.op.node: replies that no memory was found to keep */
-    bool is_starved;       /* something waits for memory: look again soon */
+    tqi_list_t homeless;   /* request_t.homeless_node: puts that wait for a unit */
+    uint64_t homeless_bytes;
+    tqi_list_t late; /* request_t.op.node: replies that no memory was found to keep */
+    bool is_starved; /* something waits for memory: look again soon */
     bool is_draining;
 
 #define COUNTER_MEMBER(name, doc) uint64_t cnt_##name;

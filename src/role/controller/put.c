@@ -8,6 +8,7 @@
  */
 #include "role/controller/internal.h"
 
+#include <stdio.h>
 #include <string.h>
 
 /* ---- puts ------------------------------------------------------------------------------------ */
@@ -164,6 +165,90 @@ static bool fail_named(tqi_controller_t *ctl, request_t *req, tqi_err_t *err)
     return fail(ctl, req, err);
 }
 
+/* ---- waiting for a unit ---------------------------------------------------------------------- */
+
+static tq_status_t no_unit(const tqi_controller_t *ctl, uint64_t waited_ns, tqi_err_t *err)
+{
+    char why[64], waited[48] = "";
+
+    if (ctl->units.len == 0)
+        snprintf(why, sizeof why, "none has joined the store");
+    else
+        snprintf(why, sizeof why, "all %zu that have joined are lost", ctl->units.len);
+    if (waited_ns > 0)
+        snprintf(waited, sizeof waited, " (waited for %llu ms)",
+                 (unsigned long long)(waited_ns / 1000000u));
+    return tqi_fail(err, TQ_E_FULL,
+                    "no storage unit is there to hold the rows: %s%s; start one, or more", why,
+                    waited);
+}
+
+/* When a put that waits for a unit gives up. */
+static uint64_t home_deadline(const request_t *req)
+{
+    uint32_t wait_ms =
+        req->kind == TQI_KIND_Insert ? req->msg.insert.wait_ms : req->msg.resolve.wait_ms;
+
+    return tqi_u64_min(req->deadline_ns, req->homeless_ns + ms_to_ns(wait_ms));
+}
+
+/* A put found no unit: what it has taken is given back, and it begins anew when there is one. It is
+ * in no partition meanwhile. False if it is to fail with what place_next said. */
+static bool wait_for_unit(tqi_controller_t *ctl, request_t *req)
+{
+    if (req->homeless_ns == 0)
+        req->homeless_ns = ctl->now_ns;
+    if (home_deadline(req) <= ctl->now_ns || tqi_ctl_request_own(ctl, req) != TQ_OK ||
+        ctl->homeless_bytes + req->frame.len > QUEUE_BYTES_MAX ||
+        tqi_ctl_timer_arm(ctl, &req->timer, home_deadline(req)) != TQ_OK)
+        return false;
+    if (req->put)
+        tqi_ctl_put_end(ctl, req->put, CTL_PUT_EV_FAILED);
+    req->put = NULL;
+    req->op.part = NULL;
+    req->phase = 0;
+    req->at = req->placed_cnt = req->part_left = 0;
+    req->pos.len = 0;
+    req->is_parked = true;
+    tqi_list_push_back(&ctl->homeless, &req->homeless_node);
+    ctl->homeless_bytes += req->frame.len;
+    return true;
+}
+
+void tqi_ctl_put_homed(tqi_controller_t *ctl, request_t *req)
+{
+    if (!tqi_node_is_linked(&req->homeless_node))
+        return;
+    tqi_list_remove(&ctl->homeless, &req->homeless_node);
+    ctl->homeless_bytes -= req->frame.len;
+    tqi_ctl_timer_disarm(ctl, &req->timer);
+}
+
+void tqi_ctl_put_wake(tqi_controller_t *ctl)
+{
+    tqi_node_t *node;
+
+    for (size_t left = ctl->homeless.cnt;
+         left > 0 && tqi_ctl_unit_is_there(ctl) && (node = tqi_list_first(&ctl->homeless));
+         left--) {
+        request_t *req = tqi_container_of(node, request_t, homeless_node);
+
+        tqi_ctl_put_homed(ctl, req);
+        req->is_parked = false;
+        tqi_ctl_request_start(ctl, req);
+    }
+}
+
+void tqi_ctl_put_due(tqi_controller_t *ctl, request_t *req)
+{
+    tqi_err_t err;
+
+    no_unit(ctl, ctl->now_ns - req->homeless_ns, &err);
+    tqi_ctl_request_leave(ctl, req, &err);
+}
+
+/* ---- placement ------------------------------------------------------------------------------- */
+
 /* Where the next new rows go: makes req->unit and part_left right for the row number `at` of `cnt`.
  * E_FULL if a unit is needed and none is there. */
 static tq_status_t place_next(tqi_controller_t *ctl, request_t *req, uint32_t at, uint32_t cnt,
@@ -180,9 +265,7 @@ static tq_status_t place_next(tqi_controller_t *ctl, request_t *req, uint32_t at
                                       : 0;
     req->unit = tqi_ctl_unit_choose(ctl, req->session, bytes);
     if (req->unit == 0 && is_needed)
-        return tqi_fail(err, TQ_E_FULL,
-                        "no storage unit is there to hold the rows; wait for one to join, or start "
-                        "more");
+        return no_unit(ctl, req->homeless_ns ? ctl->now_ns - req->homeless_ns : 0, err);
     return TQ_OK;
 }
 
@@ -317,8 +400,11 @@ bool tqi_ctl_insert_step(tqi_controller_t *ctl, op_t *op, uint32_t *budget)
         if (place_next(ctl, req, req->at, msg->rows_cnt, msg->payload_bytes, needs_unit, &err) !=
                 TQ_OK ||
             rows_new(ctl, req, (uint32_t)tqi_u64_min(req->part_left, *budget), &lo, &got, &err) !=
-                TQ_OK)
+                TQ_OK) {
+            if (err.status == TQ_E_FULL && wait_for_unit(ctl, req))
+                return true;
             return fail_named(ctl, req, &err);
+        }
         for (uint32_t i = 0; i < got; i++)
             req->pos.at[req->pos.len++] = lo + i;
         req->at += got;
@@ -618,6 +704,8 @@ bool tqi_ctl_resolve_step(tqi_controller_t *ctl, op_t *op, uint32_t *budget)
             rc = resolve_make(ctl, req, *budget, &err);
         else
             rc = resolve_one(ctl, req, &hint, &err);
+        if (rc == TQ_E_FULL && wait_for_unit(ctl, req))
+            return true;
         if (rc != TQ_OK)
             return fail_named(ctl, req, &err);
         *budget -= tqi_u64_min(*budget, req->at - before);

@@ -279,8 +279,10 @@ static void timer_due(tqi_controller_t *ctl, ctl_timer_t *timer)
 
     if (req->kind == TQI_KIND_Fetch)
         tqi_ctl_fetch_due(ctl, req);
-    else
+    else if (req->kind == TQI_KIND_Clear)
         tqi_ctl_clear_due(ctl, req);
+    else
+        tqi_ctl_put_due(ctl, req);
 }
 
 void tqi_ctl_request_close(tqi_controller_t *ctl, request_t *req)
@@ -334,6 +336,7 @@ static request_t *request_new(tqi_controller_t *ctl, session_t *session, const t
 
 void tqi_ctl_request_free(tqi_controller_t *ctl, request_t *req)
 {
+    tqi_ctl_put_homed(ctl, req);
     tqi_ctl_timer_disarm(ctl, &req->timer);
     tqi_waiter_leave(&req->waiter);
     tqi_sample_fini(&req->sample);
@@ -435,8 +438,9 @@ static bool run_now(tqi_controller_t *ctl, request_t *req)
     }
 }
 
-static void request_start(tqi_controller_t *ctl, request_t *req, const route_t *route)
+void tqi_ctl_request_start(tqi_controller_t *ctl, request_t *req)
 {
+    const route_t *route = route_find(req->kind);
     tqi_str_t name = route->partition(&req->msg);
     part_t *part = NULL;
     tqi_err_t err;
@@ -543,6 +547,6 @@ void tqi_ctl_request_admit(tqi_controller_t *ctl, session_t *session, const tqi_
     } else if (run_now(ctl, req)) {
         tqi_ctl_request_close(ctl, req);
     } else {
-        request_start(ctl, req, route);
+        tqi_ctl_request_start(ctl, req);
     }
 }

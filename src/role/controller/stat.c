@@ -208,6 +208,7 @@ tq_status_t tqi_controller_stat(const tqi_controller_t *ctl, tqi_buf_t *json)
     json_uint(json, "rows_indexed", ctl->source.next_block * TQI_BLOCK_ROWS);
     json_uint(json, "requests_under_way", ctl->requests_cnt);
     json_uint(json, "puts_pending", tqi_map_u64_count(&ctl->puts));
+    json_uint(json, "puts_homeless", ctl->homeless.cnt);
     tqi_buf_printf(json, "}");
     stat_lists(ctl, json);
     json_key(json, "counters");

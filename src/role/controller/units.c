@@ -515,6 +515,14 @@ void tqi_ctl_unit_block_dead(tqi_controller_t *ctl, part_t *part, uint64_t block
     }
 }
 
+bool tqi_ctl_unit_is_there(const tqi_controller_t *ctl)
+{
+    for (size_t i = 0; i < ctl->units.len; i++)
+        if (ctl->units.at[i]->state == UNIT_PRESENT)
+            return true;
+    return false;
+}
+
 uint32_t tqi_ctl_unit_choose(tqi_controller_t *ctl, const session_t *session, uint64_t bytes)
 {
     uint32_t cnt = 0, chosen;
