@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "api/advertise.h"
+#include "api/folder.h"
 #include "base/size.h"
 #include "loop/loop.h"
 #include "net/inproc/inproc.h"
@@ -480,27 +481,8 @@ struct tq_store {
     tq_unit_t *units[UNITS_MAX];
     unsigned units_cnt;
     char public_address[TQI_ADDRESS_MAX + 32];
-    char folder[TQI_ADDRESS_MAX]; /* ours to remove; "" none */
+    tqi_folder_t folder;
 };
-
-/* A folder of this store alone, that no other user can enter: $XDG_RUNTIME_DIR, or /tmp where there
- * is none (unix socket paths have 107 bytes, so a long one falls back too). */
-static tq_status_t runtime_folder(char out[TQI_ADDRESS_MAX], tqi_err_t *err)
-{
-    const char *base = getenv("XDG_RUNTIME_DIR");
-    if (!base || *base != '/' || strlen(base) > 60 || access(base, W_OK) != 0)
-        base = "/tmp";
-    snprintf(out, TQI_ADDRESS_MAX, "%s/tq-%d-XXXXXX", base, (int)getpid());
-    if (!mkdtemp(out)) { /* mode 0700 */
-        int why = errno;
-        out[0] = 0;
-        return tqi_fail(err, TQ_E_SYSTEM,
-                        "cannot make a folder in %s for the store's sockets: %s; set "
-                        "XDG_RUNTIME_DIR to a folder of yours",
-                        base, strerror(why));
-    }
-    return TQ_OK;
-}
 
 tq_status_t tq_store_open(const tq_store_conf_t *conf, tq_store_t **out, tq_error_t *err)
 {
@@ -520,8 +502,13 @@ tq_status_t tq_store_open(const tq_store_conf_t *conf, tq_store_t **out, tq_erro
     if (conf->is_private) {
         controller.listen = NULL;
     } else if (!controller.listen) {
-        rc = runtime_folder(store->folder, err);
-        snprintf(listen, sizeof listen, "ipc://%s/controller", store->folder);
+        const char *base = tqi_folder_base();
+        unsigned swept_cnt = tqi_folder_sweep(base);
+
+        if (swept_cnt > 0)
+            tqi_log_info("store", "removed %u folders of dead stores from %s", swept_cnt, base);
+        rc = tqi_folder_make(base, &store->folder, err);
+        snprintf(listen, sizeof listen, "ipc://%s/controller", store->folder.path);
         controller.listen = listen;
     }
     if (rc == TQ_OK)
@@ -542,8 +529,8 @@ tq_status_t tq_store_open(const tq_store_conf_t *conf, tq_store_t **out, tq_erro
                                .curve_public_key = controller.curve_public_key};
         const char *beside =
             store->controller->places.real_cnt > 0 ? store->controller->places.real[0] : NULL;
-        if (store->folder[0]) {
-            snprintf(unit_listen, sizeof unit_listen, "ipc://%s/unit-%u", store->folder, i);
+        if (store->folder.path[0]) {
+            snprintf(unit_listen, sizeof unit_listen, "ipc://%s/unit-%u", store->folder.path, i);
             unit.listen = unit_listen;
         } else if (beside && tqi_address_host(beside, host)) {
             snprintf(unit_listen, sizeof unit_listen, "tcp://%s:*", host);
@@ -588,17 +575,6 @@ void tq_store_close(tq_store_t *store)
     for (unsigned i = 0; i < store->units_cnt; i++)
         tq_unit_close(store->units[i]);
     tq_controller_close(store->controller);
-    if (store->folder[0]) {
-        static const char *const names[] = {"controller", "unit-%u", "unit-%u.data"};
-        char path[TQI_ADDRESS_MAX + 64], name[32];
-        for (unsigned n = 0; n < tqi_array_len(names); n++) {
-            for (unsigned i = 0; i < store->units_cnt; i++) {
-                snprintf(name, sizeof name, names[n], i);
-                snprintf(path, sizeof path, "%s/%s", store->folder, name);
-                (void)unlink(path);
-            }
-        }
-        (void)rmdir(store->folder);
-    }
+    tqi_folder_remove(&store->folder);
     free(store);
 }
