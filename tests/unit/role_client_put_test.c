@@ -512,6 +512,42 @@ static void the_last_word_of_a_unit_ends_the_wait_for_its_abort(void **state)
     rig_fini(&rig);
 }
 
+/* A unit that serves nobody has what was staged there, and will have it when it serves again. */
+static void an_abort_is_asked_again_until_the_unit_serves(void **state)
+{
+    rig_t rig;
+    put_case_t c;
+    tqi_msg_PreparePut_t msg;
+    tqi_msg_Abort_t abort;
+
+    (void)state;
+    rig_init(&rig);
+    rig_greet(&rig);
+    rig_submit(&rig, put_op(&rig, &c, 4, 2));
+    answer_resolve(&rig, 4, 2, 0);
+    greet_units(&rig, 2);
+    answer_prepare(&rig, 2);
+    rig_frame_t frame = expect_prepare(&rig, &msg, 2);
+    rig_answer(&rig, &frame, TQ_E_ROW_GONE, NULL);
+    answer_abort(&rig);
+    frame = rig_expect(&rig, TQI_KIND_Abort, &abort);
+    rig_answer(&rig, &frame, TQ_E_UNIT_LOST, NULL);
+    answer_publish_abort(&rig);
+    /* Longer than the caller waits. */
+    for (int refused = 0; refused < 50; refused++) {
+        await_frame(&rig);
+        frame = rig_expect(&rig, TQI_KIND_Abort, &abort);
+        rig_answer(&rig, &frame, TQ_E_UNIT_LOST, NULL);
+    }
+    rig_done_with(&rig, TQ_E_ROW_GONE);
+    await_frame(&rig);
+    answer_abort(&rig);
+    rig_idle(&rig, 500);
+    assert_int_equal(rig.frames_cnt, 0);
+    case_fini(&c);
+    rig_fini(&rig);
+}
+
 static void a_failing_unit_aborts_the_put_everywhere(void **state)
 {
     rig_t rig;
@@ -981,6 +1017,7 @@ int main(void)
         cmocka_unit_test(the_last_word_of_a_unit_ends_the_wait_for_its_abort),
         cmocka_unit_test(a_failing_unit_aborts_the_put_everywhere),
         cmocka_unit_test(an_abort_that_finds_no_memory_is_asked_again_until_it_is_done),
+        cmocka_unit_test(an_abort_is_asked_again_until_the_unit_serves),
         cmocka_unit_test(a_cancel_before_publish_wins_and_waits_for_the_payload_port),
         cmocka_unit_test(a_unit_that_hangs_fails_the_put_that_it_takes_the_bytes_of),
         cmocka_unit_test(a_cancel_after_publish_gets_the_real_outcome),

@@ -492,7 +492,8 @@ static uint64_t retry_wait_ns(const tqi_req_t *req)
 
 /* Nothing was executed, and it may be later: the peer has too much to do, or no memory to undo
  * something; or a unit serves nobody until it hears the controller again, which does not call it
- * lost (yet). */
+ * lost (yet). What undoes something waits for that, however long: a unit that comes back has all that
+ * it had. */
 static bool is_passing(const tqi_req_t *req, tq_status_t status, uint64_t now_ns)
 {
     const tqi_link_t *link = req->link;
@@ -501,9 +502,11 @@ static bool is_passing(const tqi_req_t *req, tq_status_t status, uint64_t now_ns
         return false;
     if (req->deadline_ns != TQI_NEVER && now_ns + retry_wait_ns(req) >= req->deadline_ns)
         return false;
-    return status == TQ_E_BUSY || (status == TQ_E_NO_MEMORY && is_undoing(req)) ||
-           (status == TQ_E_UNIT_LOST && link->unit_id != 0 && !link->is_lost &&
-            now_ns < req->since_ns + link->client->conf.connect_timeout_ms * TQI_MS);
+    if (status == TQ_E_UNIT_LOST && link->unit_id != 0)
+        return is_undoing(req) ||
+               (!link->is_lost &&
+                now_ns < req->since_ns + link->client->conf.connect_timeout_ms * TQI_MS);
+    return status == TQ_E_BUSY || (status == TQ_E_NO_MEMORY && is_undoing(req));
 }
 
 /* The same again under a new seq, a little later; without memory for a seq, once there is. */
