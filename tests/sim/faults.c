@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What goes wrong. The seed draws a temper (how bad, and what of), then a gremlin strikes every now
- * and then: it kills, stops, partitions, breaks a connection, or lets an allocation fail.
+ * and then: it kills, stops, partitions, breaks a connection, lets an allocation fail, or a client
+ * leaves. What strikes at random seldom meets a moment that lasts a microsecond: so some worlds have an
+ * ambush besides, at the n-th frame of one kind, where its sender or its receiver dies, is stopped
+ * until its session is over, or is cut off from the other.
  */
 #include "world.h"
 
@@ -41,6 +44,8 @@ void faults_plan(world_t *w)
     w->may_pause = world_chance(w, 0.5);
     w->may_break = world_chance(w, 0.5);
     w->may_refuse_memory = world_chance(w, 0.3);
+    w->may_leave = world_chance(w, 0.4);
+    w->ambushes_left = world_chance(w, 0.5) ? (uint32_t)world_between(w, 1, 6) : 0;
 }
 
 /* ---- one process, and those that share its fate ------------------------------------------------ */
@@ -49,6 +54,8 @@ static void on_fate(void *ctx)
 {
     proc_t *proc = ctx;
 
+    if (proc->is_leaving)
+        proc_kill(proc, false);
     if (proc->role)
         proc_resume(proc);
     else
@@ -78,10 +85,9 @@ static void strike_dead(proc_t *victim)
     }
 }
 
-static void stop(proc_t *victim)
+static void stop(proc_t *victim, uint64_t back_ns)
 {
     world_t *w = victim->world;
-    uint64_t back_ns = tqi_sim_now(w->sim) + some_time(w, 14000);
 
     for (uint32_t i = 0; i < w->procs_cnt; i++) {
         proc_t *proc = &w->procs[i];
@@ -90,6 +96,87 @@ static void stop(proc_t *victim)
         proc_pause(proc);
         tqi_sim_at(w->sim, &proc->fate, back_ns);
     }
+}
+
+/* A client says good-bye, and soon there is another. Its neighbours in the process live on. */
+static void leave(proc_t *client)
+{
+    world_t *w = client->world;
+
+    if (!client->role || client->is_leaving || tqi_sim_host_is_paused(client->host))
+        return;
+    world_say(w, "---- %s leaves", client->name);
+    client->is_leaving = true;
+    tqi_client_close(client->client, proc_now(client));
+    proc_poke(client);
+    tqi_sim_at(w->sim, &client->fate, tqi_sim_now(w->sim) + some_time(w, 3000));
+}
+
+/* ---- the ambush -------------------------------------------------------------------------------- */
+
+static void ambush_plan(world_t *w)
+{
+    uint32_t cnt;
+    const tqi_msg_info_t *infos = tqi_msg_infos(&cnt);
+
+    /* The first is what all errors carry, and has no frames. */
+    w->ambush_kind = (uint16_t)infos[world_between(w, 1, cnt - 1)].kind;
+    w->ambush_in = (uint32_t)world_between(w, 1, 12);
+}
+
+static proc_t *proc_of(world_t *w, const tqi_sim_host_t *host)
+{
+    uint32_t i = 0;
+
+    while (w->procs[i].host != host)
+        i++;
+    return &w->procs[i];
+}
+
+static void on_ambush(void *ctx)
+{
+    world_t *w = ctx;
+    proc_t *victim = w->ambush_victim, *other = w->ambush_other;
+    uint64_t now_ns = tqi_sim_now(w->sim);
+
+    if (w->is_healing || !victim->role)
+        return;
+    world_say(w, "---- an ambush on %s", victim->name);
+    w->totals.faults++;
+    switch (world_between(w, 0, 4)) {
+    case 0:
+        strike_dead(victim);
+        break;
+    case 1:
+        stop(victim, now_ns + world_between(w, 5500, 9000) * TQI_SIM_MS);
+        break;
+    case 2:
+        if (victim->kind == PROC_CLIENT)
+            leave(victim);
+        break;
+    default:
+        tqi_sim_block(w->sim, victim->host, other->host, true);
+        if (world_chance(w, 0.5))
+            tqi_sim_block(w->sim, other->host, victim->host, true);
+        tqi_sim_at(w->sim, &w->unblock, now_ns + world_between(w, 1000, 13000) * TQI_SIM_MS);
+        break;
+    }
+    if (--w->ambushes_left > 0)
+        ambush_plan(w);
+}
+
+void faults_on_frame(world_t *w, const tqi_sim_host_t *from, const tqi_sim_host_t *to,
+                     const tqi_envelope_t *env)
+{
+    if (w->is_healing || env->kind != w->ambush_kind || !to || --w->ambush_in > 0)
+        return;
+    bool is_sender = world_chance(w, 0.5);
+    w->ambush_kind = 0;
+    w->ambush_victim = proc_of(w, is_sender ? from : to);
+    w->ambush_other = proc_of(w, is_sender ? to : from);
+    /* Before it arrives, or when it has just been handled. */
+    tqi_sim_at(w->sim, &w->ambush,
+               tqi_sim_now(w->sim) + world_between(w, 0, 2 * w->faults.latency_max_ns));
 }
 
 /* ---- the gremlin ------------------------------------------------------------------------------- */
@@ -131,7 +218,7 @@ static void partition(world_t *w)
 static void strike(world_t *w)
 {
     double total = 0, at;
-    double weights[7] = {
+    double weights[8] = {
         w->crash_weight[PROC_CONTROLLER] * 0.5,
         w->crash_weight[PROC_UNIT],
         w->crash_weight[PROC_CLIENT],
@@ -139,16 +226,17 @@ static void strike(world_t *w)
         w->may_partition ? 2 : 0,
         w->may_break ? 3 : 0,
         w->may_refuse_memory ? 3 : 0,
+        w->may_leave ? 2 : 0,
     };
     proc_t *victim;
     int what = 0;
 
-    for (int i = 0; i < 7; i++)
+    for (int i = 0; i < 8; i++)
         total += weights[i];
     if (total == 0)
         return;
     at = total * (double)tqi_rng_below(&w->rng, 1u << 20) / (1u << 20);
-    while (what < 6 && at >= weights[what])
+    while (what < 7 && at >= weights[what])
         at -= weights[what++];
     w->totals.faults++;
     switch (what) {
@@ -164,13 +252,16 @@ static void strike(world_t *w)
     case 3:
         victim = some_proc(w);
         if (victim->role)
-            stop(victim);
+            stop(victim, tqi_sim_now(w->sim) + some_time(w, 14000));
         break;
     case 4:
         partition(w);
         break;
     case 5:
         tqi_sim_break(w->sim, some_proc(w)->host, some_proc(w)->host);
+        break;
+    case 7:
+        leave(w->clients[world_between(w, 0, w->clients_cnt - 1)]);
         break;
     default:
         victim = some_proc(w);
@@ -194,7 +285,10 @@ void faults_start(world_t *w)
         tqi_sim_event_init(&w->procs[i].fate, on_fate, &w->procs[i]);
     tqi_sim_event_init(&w->gremlin, on_gremlin, w);
     tqi_sim_event_init(&w->unblock, on_unblock, w);
+    tqi_sim_event_init(&w->ambush, on_ambush, w);
     tqi_sim_at(w->sim, &w->gremlin, world_between(w, 100, 3000) * TQI_SIM_MS);
+    if (w->ambushes_left > 0)
+        ambush_plan(w);
 }
 
 void faults_heal(world_t *w)
@@ -207,12 +301,15 @@ void faults_heal(world_t *w)
     tqi_sim_set_faults(w->sim, &none);
     tqi_sim_cancel(w->sim, &w->gremlin);
     tqi_sim_cancel(w->sim, &w->unblock);
+    tqi_sim_cancel(w->sim, &w->ambush);
     tqi_sim_heal(w->sim);
     for (uint32_t i = 0; i < w->procs_cnt; i++) {
         proc_t *proc = &w->procs[i];
         tqi_sim_cancel(w->sim, &proc->fate);
         proc->memory.fail_at = 0;
         proc->memory.refusal = 0;
+        if (proc->is_leaving)
+            proc_kill(proc, false);
         if (proc->role)
             proc_resume(proc);
         else

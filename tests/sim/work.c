@@ -792,7 +792,7 @@ static void on_think(void *ctx)
 
     if (w->is_healing || w->ops_left == 0 || !proc->role || actor->work)
         return;
-    if (tqi_sim_host_is_paused(proc->host)) {
+    if (tqi_sim_host_is_paused(proc->host) || proc->is_leaving) {
         tqi_sim_at(w->sim, &actor->think, tqi_sim_now(w->sim) + 100 * TQI_SIM_MS);
         return;
     }

@@ -115,6 +115,8 @@ static void on_trace(void *ctx, const char *what, const tqi_sim_host_t *from,
         tqi_msg_print(&env, text, sizeof text);
         world_say(w, "%-4s %s %s %s", what, from_name, to_name, text);
     }
+    if (strcmp(what, "->") == 0)
+        faults_on_frame(w, from, to, &env);
     if (strcmp(what, "=>") == 0 && to == w->controller->host)
         grants_on_request(w->grants, &env);
     else if (from == w->controller->host && (strcmp(what, "->") == 0 || strcmp(what, "lost") == 0))
@@ -325,6 +327,7 @@ void proc_kill(proc_t *proc, bool is_silent)
     }
     proc->role = NULL;
     proc->is_dying = false;
+    proc->is_leaving = false;
     left = tqi_sim_host_reap(proc->host);
     if (left > 0)
         world_fail(w, "INV-29", "%s left %u segments open", proc->name, left);
@@ -488,6 +491,10 @@ static void world_init(world_t *w)
     faults_plan(w);
     conf.faults = w->faults;
     conf.chunk_bytes_max = chunks[world_between(w, 0, 2)];
+    /* Where bytes move slowly, the largest value takes up to a second and a half. */
+    if (world_chance(w, 0.3))
+        conf.chunk_ns_max = (uint32_t)(world_between(w, 100, 1500) * TQI_SIM_MS /
+                                       (280000 / conf.chunk_bytes_max + 1));
     conf.window_bytes = (uint32_t)world_between(w, 4, 200) << 10;
     w->sim = tqi_sim_new(&conf);
     w->model = model_new(w);
@@ -519,6 +526,7 @@ static void world_fini(world_t *w)
 {
     tqi_sim_cancel(w->sim, &w->gremlin);
     tqi_sim_cancel(w->sim, &w->unblock);
+    tqi_sim_cancel(w->sim, &w->ambush);
     for (uint32_t i = w->procs_cnt; i-- > 0;)
         proc_kill(&w->procs[i], false);
     w->totals.events = w->event_idx;

@@ -102,6 +102,7 @@ struct proc {
     uint64_t life;     /* incarnation of what runs */
     uint64_t capacity; /* of a unit */
     bool is_dying;     /* inside kill */
+    bool is_leaving;   /* a client that was closed, until it is born again */
     actor_t actors[ACTORS_MAX];
     uint32_t actors_cnt;
     tqi_list_t works; /* work_t, not freed yet */
@@ -132,7 +133,13 @@ struct world {
     tqi_sim_event_t gremlin;
     tqi_sim_event_t unblock;
     double crash_weight[3];
-    bool may_partition, may_pause, may_break, may_refuse_memory;
+    bool may_partition, may_pause, may_break, may_refuse_memory, may_leave;
+    uint32_t ambushes_left;
+    uint16_t ambush_kind; /* 0: none is laid */
+    uint32_t ambush_in;   /* frames of that kind */
+    tqi_sim_event_t ambush;
+    proc_t *ambush_victim;
+    proc_t *ambush_other;
 
     model_t *model;
     grants_t *grants;
@@ -171,6 +178,9 @@ bool world_until(world_t *w, uint64_t until_ns, bool (*is_done)(world_t *w));
 
 void faults_plan(world_t *w);
 void faults_start(world_t *w);
+/* A frame is sent; to is NULL while nobody is known to be there. */
+void faults_on_frame(world_t *w, const tqi_sim_host_t *from, const tqi_sim_host_t *to,
+                     const tqi_envelope_t *env);
 /* Heals all links, resumes and restarts everybody. */
 void faults_heal(world_t *w);
 
