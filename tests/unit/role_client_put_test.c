@@ -548,6 +548,41 @@ static void an_abort_is_asked_again_until_the_unit_serves(void **state)
     rig_fini(&rig);
 }
 
+/* Its caller was told that it may be visible or not; what it left must not stay for ever if it is
+ * not. */
+static void a_put_of_unknown_outcome_is_aborted_once_it_is_refused(void **state)
+{
+    rig_t rig;
+    put_case_t c;
+    tqi_msg_Publish_t publish;
+
+    (void)state;
+    rig_init(&rig);
+    rig_greet(&rig);
+    rig_submit(&rig, put_op(&rig, &c, 4, 2));
+    answer_resolve(&rig, 4, 2, 0);
+    greet_units(&rig, 2);
+    answer_prepare(&rig, 2);
+    answer_prepare(&rig, 2);
+    rig_frame_t frame = rig_expect(&rig, TQI_KIND_Publish, &publish);
+    assert_false(publish.is_abort);
+    for (int i = 0; i < 1000 && rig.done_cnt == 0; i++) {
+        rig_idle(&rig, 500);
+        while (rig.frames_cnt > 0)
+            rig_pong(&rig, NULL, 0);
+    }
+    rig_done_with(&rig, TQ_E_OUTCOME_UNKNOWN);
+    rig_answer(&rig, &frame, TQ_E_ROW_GONE, NULL);
+    answer_abort(&rig);
+    answer_abort(&rig);
+    answer_publish_abort(&rig);
+    rig_idle(&rig, 500);
+    while (rig.frames_cnt > 0)
+        rig_pong(&rig, NULL, 0); /* and nothing else */
+    case_fini(&c);
+    rig_fini(&rig);
+}
+
 static void a_failing_unit_aborts_the_put_everywhere(void **state)
 {
     rig_t rig;
@@ -1015,6 +1050,7 @@ int main(void)
         cmocka_unit_test(a_store_that_stays_full_fails_the_put_and_undoes_it),
         cmocka_unit_test(the_last_word_of_a_unit_ends_a_put_at_once),
         cmocka_unit_test(the_last_word_of_a_unit_ends_the_wait_for_its_abort),
+        cmocka_unit_test(a_put_of_unknown_outcome_is_aborted_once_it_is_refused),
         cmocka_unit_test(a_failing_unit_aborts_the_put_everywhere),
         cmocka_unit_test(an_abort_that_finds_no_memory_is_asked_again_until_it_is_done),
         cmocka_unit_test(an_abort_is_asked_again_until_the_unit_serves),

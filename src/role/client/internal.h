@@ -149,7 +149,7 @@ tq_status_t tqi_link_request(tqi_link_t *link, tqi_op_t *op, tqi_slot_t *slot, u
 void tqi_req_orphan(tqi_req_t *req);
 /* Nobody listens to it any more, and it has to be done all the same: it undoes something. */
 void tqi_req_detach(tqi_req_t *req);
-/* An orphan of this kind and body was answered well; must_stay_open: its seq is acknowledged by
+/* An orphan of this kind and body was answered; must_stay_open: its seq is acknowledged by
  * somebody else later. False when there is no memory to do what that takes. */
 bool tqi_orphan_answered(tqi_link_t *link, uint16_t kind, const tqi_buf_t *body,
                          const tqi_envelope_t *reply, uint64_t now_ns, bool *must_stay_open);

@@ -571,8 +571,7 @@ static void on_reply(tqi_link_t *link, const tqi_envelope_t *env, uint64_t now_n
             return;
     }
     req = tqi_outbox_user(link->outbox, env->seq);
-    if (!req->op && reply.status == TQ_OK &&
-        !tqi_orphan_answered(link, req->kind, kept, env, now_ns, &must_stay_open)) {
+    if (!req->op && !tqi_orphan_answered(link, req->kind, kept, env, now_ns, &must_stay_open)) {
         client->dropped_cnt++; /* it is as if the answer had been lost */
         return;
     }

@@ -2,7 +2,7 @@
 /*
  * Requests whose op has ended before they were answered. What such a late answer grants is given
  * back: a put that nobody makes any more is aborted, rows that nobody takes are returned, space and
- * pins are let go of. What was asked is read from the request, which is kept until it is answered.
+ * pins are let go of. So is a put that was left with its outcome unknown, and is refused. What was asked is read from the request, which is kept until it is answered.
  */
 #include "role/client/internal.h"
 
@@ -35,6 +35,29 @@ static bool abort_put(tqi_link_t *link, const tqi_envelope_t *asked, const tqi_e
         abort.put_id = resolved.put_id;
     }
     return abort.put_id == 0 || say(link, TQI_KIND_Publish, &abort, now_ns, NULL);
+}
+
+/* A PUBLISH whose outcome the caller did not wait for was refused: the put has failed. Which units it
+ * wrote to is forgotten; those that were spoken to in this session are told, and of a put that they
+ * don't know they have nothing to undo. */
+static bool abort_published(tqi_link_t *link, const tqi_envelope_t *asked, uint64_t now_ns)
+{
+    tqi_msg_Publish_t publish, abort = {.part = 1, .parts = 1, .is_abort = true};
+    tqi_msg_Abort_t undo;
+
+    if (tqi_msg_decode(asked, TQI_KIND_Publish, &publish, NULL) != TQ_OK || publish.is_abort)
+        return true;
+    undo.put_id = abort.put_id = publish.put_id;
+    abort.partition = publish.partition;
+    tqi_list_each(&link->client->links, node)
+    {
+        tqi_link_t *unit = tqi_container_of(node, tqi_link_t, node);
+
+        if (unit->unit_id != 0 && tqi_outbox_last(unit->outbox) > 0 &&
+            !say(unit, TQI_KIND_Abort, &undo, now_ns, NULL))
+            return false;
+    }
+    return say(link, TQI_KIND_Publish, &abort, now_ns, NULL);
 }
 
 /* What was said when the op ended may have gone to the unit's life before this one. */
@@ -79,6 +102,8 @@ bool tqi_orphan_answered(tqi_link_t *link, uint16_t kind, const tqi_buf_t *body,
     tqi_envelope_t asked = {.kind = kind, .body = body->data, .body_len = (uint32_t)body->len};
 
     *must_stay_open = false;
+    if (reply->status != TQ_OK)
+        return kind != TQI_KIND_Publish || abort_published(link, &asked, now_ns);
     switch (kind) {
     case TQI_KIND_Insert:
     case TQI_KIND_Resolve:
