@@ -376,6 +376,23 @@ static inline uint64_t clear_send(caller_t *c, const char *partition, const uint
 
 /* ---- units ---- */
 
+/* A REGISTER of somebody who lives: its answer, after the PING that asks for proof of that. */
+static inline world_frame_t *world_register(world_t *w, tqi_peer_t peer, const tqi_envelope_t *env,
+                                            const tqi_msg_Register_t *msg)
+{
+    tqi_envelope_t pong = {.version = 1, .kind = TQI_KIND_Ping_R};
+
+    world_feed(w, peer, env, msg);
+    if (!world_find(w, peer, TQI_KIND_Register_R, 0)) {
+        world_frame_t *f = world_find(w, peer, TQI_KIND_Ping, 0);
+        assert_non_null(f);
+        world_drop(w, (size_t)(f - w->frames));
+        world_feed(w, peer, &pong, &(tqi_msg_Ping_R_t){0});
+        world_feed(w, peer, env, msg);
+    }
+    return world_find(w, peer, TQI_KIND_Register_R, 0);
+}
+
 static inline void unit_register_at(store_unit_t *u, world_t *w, tqi_peer_t peer,
                                     uint64_t incarnation, const char *host, tqi_strs_t addresses)
 {
@@ -393,8 +410,7 @@ static inline void unit_register_at(store_unit_t *u, world_t *w, tqi_peer_t peer
 
     if (u->id != 0 && u->incarnation == incarnation)
         msg.store_incarnation = WORLD_INCARNATION;
-    world_feed(w, peer, &env, &msg);
-    world_frame_t *f = world_find(w, peer, TQI_KIND_Register_R, 0);
+    world_frame_t *f = world_register(w, peer, &env, &msg);
     assert_non_null(f);
     assert_int_equal(f->env.status, TQ_OK);
     assert_int_equal(tqi_msg_decode(&f->env, TQI_KIND_Register_R, &reply, NULL), TQ_OK);

@@ -312,8 +312,7 @@ static void a_unit_in_a_new_life_is_told_which_puts_are_older(void **state)
     uint64_t older = put_begin_rows(&c, "p", 1, rows);
     for (int i = 0; i < 2; i++) {
         world_drop_all(&w);
-        world_feed(&w, 102, &env, &msg);
-        world_frame_t *f = world_find(&w, 102, TQI_KIND_Register_R, 0);
+        world_frame_t *f = world_register(&w, 102, &env, &msg);
         assert_non_null(f);
         assert_int_equal(tqi_msg_decode(&f->env, TQI_KIND_Register_R, &reply, NULL), TQ_OK);
         assert_int_equal(reply.put_last, older);
@@ -397,6 +396,36 @@ static void a_register_of_an_older_connection_changes_nothing(void **state)
     assert_int_equal(stat_figure(&c, "cells_lost"), 0);
     assert_non_null(late_register(&w, 102, 7, 3));
     assert_int_equal(stat_figure(&c, "cells_lost"), 2);
+    world_fini(&w);
+}
+
+/* Its successor may even have been the first to be heard. */
+static void a_register_of_a_dead_process_that_comes_late_takes_nothing_over(void **state)
+{
+    world_t w;
+    caller_t c = {0};
+    store_unit_t u = {0};
+    uint64_t rows[2], got[2];
+    tqi_envelope_t pong = {.version = 1, .kind = TQI_KIND_Ping_R};
+
+    (void)state;
+    setup(&w, &c, &u); /* life 7; then, of one before it: */
+    put_rows(&c, "p", 2, strs("a"), rows);
+    for (int i = 0; i < 3; i++) {
+        assert_null(late_register(&w, 99, 6, 1));
+        assert_non_null(world_find(&w, 99, TQI_KIND_Ping, 0));
+    }
+    /* The answer of somebody else proves nothing, nor does one to an older claim. */
+    world_feed(&w, 98, &pong, &(tqi_msg_Ping_R_t){0});
+    assert_null(late_register(&w, 99, 6, 1));
+    assert_null(late_register(&w, 97, 5, 1));
+    world_feed(&w, 99, &pong, &(tqi_msg_Ping_R_t){0});
+    assert_null(late_register(&w, 99, 6, 1));
+    assert_int_equal(stat_figure(&c, "cells_lost"), 0);
+    uint64_t seq = fetch_send(&c, "p", "t", 2, strs("a"));
+    assert_int_equal(fetch_take(&c, seq, got, 2), 2);
+    pass_alive(&w, &c, &u, 200);
+    assert_int_equal(stat_figure(&c, "confirms_open"), 0);
     world_fini(&w);
 }
 
@@ -792,6 +821,7 @@ int main(void)
         cmocka_unit_test(a_unit_in_a_new_life_is_told_which_puts_are_older),
         cmocka_unit_test(a_unit_that_starts_again_at_an_address_of_before_takes_its_place),
         cmocka_unit_test(a_register_of_an_older_connection_changes_nothing),
+        cmocka_unit_test(a_register_of_a_dead_process_that_comes_late_takes_nothing_over),
         cmocka_unit_test(a_register_of_a_former_life_is_refused),
         cmocka_unit_test(a_loopback_address_of_another_host_is_another_unit),
         cmocka_unit_test(orders_are_kept_until_they_are_answered),

@@ -324,7 +324,7 @@ static void on_message(tqi_role_t *role, tqi_peer_t peer, const void *data, size
         if (unit)
             tqi_ctl_unit_reply_handle(ctl, unit, &env);
         else
-            ctl->cnt_stray++;
+            tqi_ctl_stranger_reply_handle(ctl, peer, &env);
         return;
     }
     switch (env.kind) {

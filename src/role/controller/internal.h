@@ -474,7 +474,11 @@ struct unit {
     tqi_peer_t peer;          /* 0: no connection now */
     uint32_t epoch;           /* of that connection, within its life */
     TQI_VEC(uint64_t) former; /* incarnations of the lives before this one */
-    char *addresses;          /* comma-separated */
+    /* Who says last that it is the next life, and whether it has been heard to live. */
+    tqi_peer_t claim_peer;
+    uint64_t claim_incarnation;
+    bool is_claim_proven;
+    char *addresses; /* comma-separated */
     uint32_t addresses_len;
     char name[257];
     char host[65];
@@ -500,6 +504,9 @@ struct unit {
 void tqi_ctl_register_handle(tqi_controller_t *ctl, tqi_peer_t peer, const tqi_envelope_t *env);
 /* A unit goes: it is lost at once. */
 void tqi_ctl_unit_closing_handle(tqi_controller_t *ctl, tqi_peer_t peer, const tqi_envelope_t *env);
+/* A reply from somebody who is no unit (yet). */
+void tqi_ctl_stranger_reply_handle(tqi_controller_t *ctl, tqi_peer_t peer,
+                                   const tqi_envelope_t *env);
 /* A reply from a unit. */
 void tqi_ctl_unit_reply_handle(tqi_controller_t *ctl, unit_t *unit, const tqi_envelope_t *env);
 unit_t *tqi_ctl_unit_find(tqi_controller_t *ctl, uint32_t id);

@@ -169,26 +169,32 @@ static tq_status_t order_send(tqi_controller_t *ctl, unit_t *unit, order_kind_t 
     return TQ_OK;
 }
 
-static void ping_send(tqi_controller_t *ctl, unit_t *unit)
+/* outbox NULL: to somebody who has no orders. */
+static void ping_send_to(tqi_controller_t *ctl, tqi_peer_t peer, const tqi_outbox_t *outbox)
 {
     uint64_t open[TQI_OPEN_MAX];
-    uint32_t open_cnt;
+    uint32_t open_cnt = 0;
     tqi_buf_t frame;
     tqi_envelope_t env = {.version = TQI_VERSION_MAX,
                           .kind = TQI_KIND_Ping,
                           .incarnation = ctl->incarnation,
                           .budget_ms = UINT32_MAX};
 
-    if (unit->peer == 0)
-        return;
-    tqi_outbox_acks(unit->outbox, true, &env.ack, open, &open_cnt);
+    if (outbox)
+        tqi_outbox_acks(outbox, true, &env.ack, open, &open_cnt);
     env.open_cnt = (uint16_t)open_cnt;
     tqi_buf_init(&frame, ctl->env);
     if (tqi_msg_encode(&frame, &env, open, &(tqi_msg_Ping_t){0}, NULL) != TQ_OK ||
-        ctl->ctrl->send(ctl->ctrl, unit->peer, &frame) != TQ_OK) {
+        ctl->ctrl->send(ctl->ctrl, peer, &frame) != TQ_OK) {
         ctl->cnt_unsent++;
         tqi_buf_fini(&frame);
     }
+}
+
+static void ping_send(tqi_controller_t *ctl, unit_t *unit)
+{
+    if (unit->peer != 0)
+        ping_send_to(ctl, unit->peer, unit->outbox);
 }
 
 /* Blocks that are dead for good ride along with an UNLINK. */
@@ -688,8 +694,13 @@ static void copy_str(char *out, size_t size, tqi_str_t str)
     out[len] = 0;
 }
 
-/* Frames of a process that has died, or of a connection that was replaced, still arrive: they must
- * not undo what came after them. */
+/* ---- lives ----------------------------------------------------------------------------------- */
+
+/* Frames of a process that has died, or of a connection that was replaced, still arrive, and must not
+ * undo what came after them. Lives have no order by themselves: which of two is the later one is seen
+ * by who answers a PING. So a REGISTER that would end another life is only a claim until then; it
+ * comes again twice a second. What was ended never comes back. */
+
 static tq_status_t judge_life(tqi_controller_t *ctl, const tqi_msg_Register_t *msg, tqi_err_t *err)
 {
     for (size_t i = 0; i < ctl->units.len; i++) {
@@ -717,6 +728,32 @@ static bool is_late(tqi_controller_t *ctl, tqi_peer_t peer, const tqi_envelope_t
     }
     return false;
 }
+
+/* Whether it may take the unit over now. */
+static bool claim(tqi_controller_t *ctl, unit_t *unit, tqi_peer_t peer, uint64_t incarnation)
+{
+    if (unit->claim_peer != peer || unit->claim_incarnation != incarnation) {
+        unit->claim_peer = peer;
+        unit->claim_incarnation = incarnation;
+        unit->is_claim_proven = false;
+    }
+    if (!unit->is_claim_proven)
+        ping_send_to(ctl, peer, NULL);
+    return unit->is_claim_proven;
+}
+
+void tqi_ctl_stranger_reply_handle(tqi_controller_t *ctl, tqi_peer_t peer,
+                                   const tqi_envelope_t *env)
+{
+    for (size_t i = 0; i < ctl->units.len; i++)
+        if (ctl->units.at[i]->claim_peer == peer && env->kind == TQI_KIND_Ping_R) {
+            ctl->units.at[i]->is_claim_proven = true;
+            return;
+        }
+    ctl->cnt_stray++;
+}
+
+/* ---- joining --------------------------------------------------------------------------------- */
 
 static tq_status_t register_judge(tqi_controller_t *ctl, const tqi_msg_Register_t *msg,
                                   tqi_err_t *err)
@@ -771,6 +808,7 @@ static tq_status_t register_apply(tqi_controller_t *ctl, tqi_peer_t peer, uint32
     unit->incarnation = msg->unit_incarnation;
     unit->peer = peer;
     unit->epoch = epoch;
+    unit->claim_peer = 0;
     unit->heard_ns = ctl->now_ns;
     unit->capacity_bytes = msg->capacity_bytes;
     unit->free_bytes = msg->free_bytes;
@@ -845,8 +883,15 @@ void tqi_ctl_register_handle(tqi_controller_t *ctl, tqi_peer_t peer, const tqi_e
         ctl->cnt_late++;
         return;
     }
-    if (register_judge(ctl, &msg, &err) != TQ_OK ||
-        register_apply(ctl, peer, env->epoch, &msg, &unit, &err) != TQ_OK) {
+    if (register_judge(ctl, &msg, &err) != TQ_OK) {
+        tqi_ctl_reply_error(ctl, peer, env, &err);
+        return;
+    }
+    unit = unit_known(ctl, &msg);
+    if (unit && unit->incarnation != msg.unit_incarnation &&
+        !claim(ctl, unit, peer, msg.unit_incarnation))
+        return;
+    if (register_apply(ctl, peer, env->epoch, &msg, &unit, &err) != TQ_OK) {
         tqi_ctl_reply_error(ctl, peer, env, &err);
         return;
     }
