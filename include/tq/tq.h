@@ -95,7 +95,7 @@ typedef struct tq_result {
     const tq_row_t *rows;       /* rows_cnt */
     tq_strs_t keys;             /* one a row, "" where a row has none (has_key tells) */
     const uint8_t *has_key;     /* one a row */
-    tq_strs_t tags;             /* one msgpack map a row */
+    tq_strs_t tags;             /* one msgpack map a row, an empty one where it has none */
     tq_strs_t fields;           /* names */
     const tq_schema_t *schemas; /* one a field */
     const uint8_t *status; /* rows_cnt x fields.cnt, row-major: 1 produced; or rows_cnt: consumed */

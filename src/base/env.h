@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a pure core may know of the world: where its memory comes from. Time is passed to each
+ * What a pure core may know of the world: where its memory comes from, and a number that those who
+ * choose keys can't know. Time is passed to each
  * call as now_ns (monotonic), randomness as a tqi_rng_t; nothing under base, wire or core asks the
  * system for anything itself, so that a whole store runs, repeatably, in a simulator.
  */
@@ -21,6 +22,9 @@ struct tqi_env {
      * header. Returns NULL when out of memory; the old block is then untouched. New bytes are not
      * cleared. Alignment is that of malloc. */
     void *(*mem)(void *ctx, void *ptr, size_t old_size, size_t new_size);
+    /* Of hash tables, so that nobody can choose keys that all meet in one bucket. Results don't
+     * depend on it: maps are walked in the order of insertion. 0 where runs are to be repeated. */
+    uint64_t hash_seed;
 };
 
 /* Memory of `size` bytes, not cleared, or NULL. size > 0. */

@@ -26,8 +26,9 @@ typedef struct tqi_map_u64_entry {
 
 /* The finaliser of splitmix64: numbers that differ in their high bits alone (an epoch, a unit) must
  * not meet in one bucket. */
-static unsigned u64_hash(uint64_t key)
+static unsigned u64_hash(const tqi_map_u64_t *map, uint64_t key)
 {
+    key ^= map->env->hash_seed;
     key = (key ^ (key >> 30)) * 0xbf58476d1ce4e5b9u;
     key = (key ^ (key >> 27)) * 0x94d049bb133111ebu;
     return (unsigned)(key ^ (key >> 31));
@@ -37,7 +38,7 @@ static u64_entry_t *u64_find(const tqi_map_u64_t *map, uint64_t key)
 {
     u64_entry_t *entry;
 
-    HASH_FIND_BYHASHVALUE(hh, map->head, &key, sizeof key, u64_hash(key), entry);
+    HASH_FIND_BYHASHVALUE(hh, map->head, &key, sizeof key, u64_hash(map, key), entry);
     return entry;
 }
 
@@ -86,7 +87,8 @@ tq_status_t tqi_map_u64_put(tqi_map_u64_t *map, uint64_t key, void *value, void 
         return TQ_E_NO_MEMORY;
     entry->item.key = key;
     entry->item.value = value;
-    HASH_ADD_KEYPTR_BYHASHVALUE(hh, map->head, &entry->item.key, sizeof key, u64_hash(key), entry);
+    HASH_ADD_KEYPTR_BYHASHVALUE(hh, map->head, &entry->item.key, sizeof key, u64_hash(map, key),
+                                entry);
     if (entry->hh.tbl == NULL) {
         tqi_env_free(env, entry, sizeof *entry);
         return TQ_E_NO_MEMORY;
@@ -139,9 +141,9 @@ static size_t str_entry_size(size_t key_len)
     return sizeof(str_entry_t) + key_len + 1;
 }
 
-static unsigned str_hash(const void *key, size_t key_len)
+static unsigned str_hash(const tqi_map_str_t *map, const void *key, size_t key_len)
 {
-    return (unsigned)tqi_hash_bytes(key, key_len, 0);
+    return (unsigned)tqi_hash_bytes(key, key_len, map->env->hash_seed);
 }
 
 static str_entry_t *str_find(const tqi_map_str_t *map, const void *key, size_t key_len,
@@ -180,7 +182,7 @@ void tqi_map_str_fini(tqi_map_str_t *map, tqi_map_value_fini_t value_fini, void 
 
 tqi_map_str_item_t *tqi_map_str_find(const tqi_map_str_t *map, const void *key, size_t key_len)
 {
-    str_entry_t *entry = str_find(map, key, key_len, str_hash(key, key_len));
+    str_entry_t *entry = str_find(map, key, key_len, str_hash(map, key, key_len));
 
     return entry == NULL ? NULL : &entry->item;
 }
@@ -196,7 +198,7 @@ tq_status_t tqi_map_str_put(tqi_map_str_t *map, const void *key, size_t key_len,
                             void **old)
 {
     const tqi_env_t *env = map->env;
-    unsigned hash = str_hash(key, key_len);
+    unsigned hash = str_hash(map, key, key_len);
     str_entry_t *entry = str_find(map, key, key_len, hash);
 
     tqi_assert(value != NULL && key_len <= UINT32_MAX);
@@ -226,7 +228,7 @@ tq_status_t tqi_map_str_put(tqi_map_str_t *map, const void *key, size_t key_len,
 void *tqi_map_str_take(tqi_map_str_t *map, const void *key, size_t key_len)
 {
     const tqi_env_t *env = map->env;
-    str_entry_t *entry = str_find(map, key, key_len, str_hash(key, key_len));
+    str_entry_t *entry = str_find(map, key, key_len, str_hash(map, key, key_len));
 
     if (entry == NULL)
         return NULL;

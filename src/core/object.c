@@ -78,7 +78,7 @@ tqi_objects_t *tqi_objects_new(const tqi_env_t *outer, const tqi_objects_conf_t 
     if (!objs)
         return NULL;
     objs->outer = outer;
-    objs->counting = (tqi_env_t){objs, counted_mem};
+    objs->counting = (tqi_env_t){objs, counted_mem, outer->hash_seed};
     objs->env = env = &objs->counting;
     objs->meta_bytes_max = tqi_u64_max(conf->capacity_bytes, TQI_META_BYTES_MIN);
     objs->conf = *conf;

@@ -33,14 +33,6 @@ static bool key_equal(const tqi_value_t *a, const tqi_value_t *b)
 }
 
 /* Entries of a checked map. */
-static uint32_t entries_cnt(const void *map, uint32_t len)
-{
-    tqi_reader_t r = tqi_reader(map, len);
-    tqi_value_t head;
-
-    return len > 0 && tqi_value_next(&r, &head) ? head.cnt : 0;
-}
-
 static void entries_read(const void *map, uint32_t len, entry_t *out)
 {
     tqi_reader_t r = tqi_reader(map, len);
@@ -115,14 +107,15 @@ tq_status_t tqi_tags_merge(const tqi_env_t *env, const tqi_tags_t *old, const vo
     if (add_len > TQ_TAGS_BYTES_MAX)
         return tqi_fail(err, TQ_E_TOO_LARGE, "tags of %u bytes, at most %u are allowed", add_len,
                         TQ_TAGS_BYTES_MAX);
-    if (add_len > 0 && !tqi_value_is_tag_map(add, add_len, TQ_TAGS_ENTRIES_MAX))
+    if (add_len > 0 && !tqi_value_is_tag_map(add, add_len, UINT32_MAX))
         return tqi_fail(err, TQ_E_INVALID,
-                        "tags must be one msgpack map of at most %u entries whose keys are strings "
-                        "or integers",
-                        TQ_TAGS_ENTRIES_MAX);
-    added_cnt = entries_cnt(add, add_len);
+                        "tags must be one msgpack map whose keys are strings or integers");
+    if (tqi_value_map_cnt(add, add_len) > TQ_TAGS_ENTRIES_MAX)
+        return tqi_fail(err, TQ_E_TOO_LARGE, "tags of %u entries, at most %u are allowed",
+                        tqi_value_map_cnt(add, add_len), TQ_TAGS_ENTRIES_MAX);
+    added_cnt = tqi_value_map_cnt(add, add_len);
     if (old && !is_replace)
-        merged_cnt = entries_cnt(old->data, old->len);
+        merged_cnt = tqi_value_map_cnt(old->data, old->len);
     if (merged_cnt + added_cnt == 0) {
         *out = NULL;
         return TQ_OK;

@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "sys/env_malloc.h"
 
+#include <pthread.h>
 #include <stdlib.h>
+
+#include "sys/entropy.h"
 
 static void *malloc_mem(void *ctx, void *ptr, size_t old_size, size_t new_size)
 {
@@ -14,9 +17,16 @@ static void *malloc_mem(void *ctx, void *ptr, size_t old_size, size_t new_size)
     return realloc(ptr, new_size);
 }
 
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+static tqi_env_t process_env = {.mem = malloc_mem};
+
+static void seed(void)
+{
+    tqi_entropy(&process_env.hash_seed, sizeof process_env.hash_seed);
+}
+
 const tqi_env_t *tqi_env_malloc(void)
 {
-    static const tqi_env_t env = {.ctx = NULL, .mem = malloc_mem};
-
-    return &env;
+    pthread_once(&once, seed);
+    return &process_env;
 }

@@ -11,6 +11,7 @@
 
 #define SHOWN_ELEMENTS 16 /* of a tensor, and SHOWN_BYTES of a text, in a table */
 #define SHOWN_BYTES 80
+#define KEYS_SAID 5 /* rows whose missing fields are named */
 
 /* One value of a column. */
 typedef struct value {
@@ -243,6 +244,54 @@ static int show(const cli_t *cli, const tq_result_t *result, const tq_strs_t *ke
     return code;
 }
 
+/* No field is produced for all of the rows: says what each lacks, of the fields that there are. */
+static int say_missing(cli_t *cli, const tq_strs_t *keys)
+{
+    tq_list_args_t args = {.partition = cli->words[0],
+                           .is_keys_only = true,
+                           .want_fields = true,
+                           .timeout_ms = cli->timeout_ms};
+    tq_error_t err;
+    tq_op_t *op;
+    char *text = NULL;
+    size_t len = 0, said_cnt = 0;
+    tq_status_t rc = tq_list_submit(cli->client, NULL, &args, NULL, &op, &err);
+    int code = cli_finish(cli, rc, &err, &op);
+    FILE *out = code == CLI_OK ? open_memstream(&text, &len) : NULL;
+    if (!out)
+        return code == CLI_OK ? CLI_OTHER : code;
+    const tq_result_t *list = tq_op_result(op);
+    fputs("no field is produced for ", out);
+    fputs(keys->cnt > 1 ? "all of the rows" : "the row", out);
+    for (uint32_t r = 0; r < list->rows_cnt && said_cnt < KEYS_SAID; r++) {
+        size_t key_len, wanted_len;
+        const char *key = cli_strs_at(&list->keys, r, &key_len);
+        bool is_wanted = false;
+        for (uint32_t k = 0; k < keys->cnt && !is_wanted; k++) {
+            const char *wanted = cli_strs_at(keys, k, &wanted_len);
+            is_wanted = wanted_len == key_len && memcmp(wanted, key, key_len) == 0;
+        }
+        if (!is_wanted)
+            continue;
+        fprintf(out, "; '%.*s' lacks ", (int)key_len, key);
+        unsigned cnt = 0;
+        for (uint32_t f = 0; f < list->fields.cnt; f++) {
+            size_t name_len;
+            const char *name = cli_strs_at(&list->fields, f, &name_len);
+            if (list->status[(size_t)r * list->fields.cnt + f] == 0)
+                fprintf(out, "%s%.*s", cnt++ ? ", " : "", (int)name_len, name);
+        }
+        if (cnt == 0)
+            fputs("any: the partition has none", out);
+        said_cnt++;
+    }
+    fclose(out);
+    code = cli_fail(cli, TQ_E_NOT_PRODUCED, text);
+    free(text);
+    tq_op_free(op);
+    return code;
+}
+
 int cli_get(cli_t *cli)
 {
     if (cli->words_cnt < 2)
@@ -262,8 +311,12 @@ int cli_get(cli_t *cli)
     tq_status_t rc = tq_get_submit(cli->client, NULL, &args, NULL, &op, &err);
     code = cli_finish(cli, rc, &err, &op);
     if (code == CLI_OK) {
-        code = show(cli, tq_op_result(op), &keys);
+        bool is_empty = tq_op_result(op)->columns_cnt == 0;
+        if (!is_empty)
+            code = show(cli, tq_op_result(op), &keys);
         tq_op_free(op);
+        if (is_empty)
+            code = say_missing(cli, &keys);
     }
     cli_strs_free(&keys);
     cli_strs_free(&fields);

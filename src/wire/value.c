@@ -197,6 +197,14 @@ bool tqi_value_is_whole(const void *data, size_t len)
     return tqi_value_skip(&r) && r.at == r.end;
 }
 
+uint32_t tqi_value_map_cnt(const void *data, size_t len)
+{
+    tqi_reader_t r = tqi_reader(data, len);
+    tqi_value_t map;
+
+    return tqi_value_next(&r, &map) && map.type == TQI_VALUE_MAP ? map.cnt : 0;
+}
+
 bool tqi_value_is_tag_map(const void *data, size_t len, uint32_t entries_max)
 {
     tqi_reader_t r = tqi_reader(data, len);

@@ -66,6 +66,9 @@ bool tqi_value_skip(tqi_reader_t *r);
 /* True if the bytes are exactly one whole value. */
 bool tqi_value_is_whole(const void *data, size_t len);
 
+/* How many entries the map at the front has; 0 if there is none. */
+uint32_t tqi_value_map_cnt(const void *data, size_t len);
+
 /* True if the bytes are exactly one map with at most entries_max entries, whose keys are strings or
  * integers: what a tag map must be. */
 bool tqi_value_is_tag_map(const void *data, size_t len, uint32_t entries_max);

@@ -92,7 +92,7 @@ static tq_status_t fuzz_send(tqi_ctrl_t *ctrl, tqi_peer_t peer, tqi_buf_t *frame
 void fuzz_init(fuzz_t *f)
 {
     memset(f, 0, sizeof *f);
-    f->env = (tqi_env_t){f, fuzz_mem};
+    f->env = (tqi_env_t){.ctx = f, .mem = fuzz_mem};
     f->ctrl = (tqi_ctrl_t){fuzz_connect, fuzz_disconnect, fuzz_send, NULL};
     f->now_ns = UINT64_C(1000000000000);
     f->allowed = START_BYTES;

@@ -64,6 +64,19 @@ def test_clear_takes_keys_or_everything(store, part):
     assert tq_json("clear", part, "--all", **at) == {"cleared": 0}
 
 
+def test_get_of_rows_without_a_field_in_common_says_what_they_lack(store, part):
+    at = {"address": store.address}
+    tq("put", part, "a", "x=1", **at)
+    tq("put", part, "b", "y=1", "--tag", "n=1", **at)
+    for flags in ([], ["--json"]):
+        said = tq("get", part, "a", "b", *flags, status=1, **at)
+        assert "E_NOT_PRODUCED" in said
+        assert "'a' lacks y" in said and "'b' lacks x" in said
+    tq("put", part, "bare", "--tag", "n=1", **at)
+    assert "'bare' lacks x, y" in tq("get", part, "bare", status=1, **at)
+    assert tq_json("get", part, "a", **at)["a"]["x"]["value"] == "1"
+
+
 def test_stuck_names_the_rows_that_a_fetch_waits_for_and_what_they_lack(store, part):
     at = {"address": store.address}
     tq("put", part, "whole", "prompt=1", "reward:f32=1", **at)

@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/map.h"
 
+#include "base/hash.h"
+#include "sys/env_malloc.h"
+
 #include "unit.h"
 
 #include <string.h>
@@ -253,6 +256,60 @@ static void refused_memory_is_an_error_and_loses_nothing(void **state)
     assert_int_equal(e.bytes, 0);
 }
 
+/* Whoever knows the seed can choose keys that meet; under another seed the same keys part. */
+static void keys_that_meet_under_one_seed_part_under_another(void **state)
+{
+    enum { MEET = 200, BUCKETS = 4096 };
+    static uint64_t keys[MEET];
+    static bool is_used[BUCKETS];
+    size_t cnt = 0, parted = 0;
+
+    (void)state;
+    for (uint64_t key = 0; cnt < MEET; key++)
+        if (tqi_hash_bytes(&key, sizeof key, 0) % BUCKETS == 7)
+            keys[cnt++] = key;
+    for (size_t i = 0; i < MEET; i++) {
+        size_t bucket = tqi_hash_bytes(&keys[i], sizeof keys[i], 0x5eed) % BUCKETS;
+
+        parted += !is_used[bucket];
+        is_used[bucket] = true;
+    }
+    assert_true(parted > MEET * 9 / 10);
+}
+
+static void a_seed_changes_nothing_that_can_be_seen(void **state)
+{
+    unit_env_t e;
+    tqi_map_str_t maps[2];
+    tqi_env_t envs[2];
+
+    (void)state;
+    unit_env_init(&e);
+    for (size_t m = 0; m < 2; m++) {
+        envs[m] = e.env;
+        envs[m].hash_seed = m * 0x1234567890abcdefu;
+        tqi_map_str_init(&maps[m], &envs[m]);
+        for (uint64_t key = 0; key < 500; key++)
+            assert_int_equal(tqi_map_str_put(&maps[m], &key, sizeof key, cells + key, NULL), TQ_OK);
+        for (uint64_t key = 0; key < 500; key += 3)
+            assert_ptr_equal(tqi_map_str_take(&maps[m], &key, sizeof key), cells + key);
+    }
+    tqi_map_str_item_t *a = tqi_map_str_first(&maps[0]), *b = tqi_map_str_first(&maps[1]);
+    for (; a && b; a = tqi_map_str_next(a), b = tqi_map_str_next(b))
+        assert_ptr_equal(a->value, b->value);
+    assert_true(!a && !b);
+    for (size_t m = 0; m < 2; m++)
+        tqi_map_str_fini(&maps[m], NULL, NULL);
+    assert_int_equal(e.bytes, 0);
+}
+
+static void a_process_has_a_seed_of_its_own(void **state)
+{
+    (void)state;
+    assert_true(tqi_env_malloc()->hash_seed != 0);
+    assert_true(tqi_env_malloc() == tqi_env_malloc());
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -261,6 +318,9 @@ int main(void)
         cmocka_unit_test(no_bytes_at_no_address_are_a_key),
         cmocka_unit_test(an_item_may_be_taken_while_walking),
         cmocka_unit_test(refused_memory_is_an_error_and_loses_nothing),
+        cmocka_unit_test(keys_that_meet_under_one_seed_part_under_another),
+        cmocka_unit_test(a_seed_changes_nothing_that_can_be_seen),
+        cmocka_unit_test(a_process_has_a_seed_of_its_own),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -26,12 +26,12 @@ static rig_frame_t expect_fetch(rig_t *rig)
 static void grant(rig_t *rig, rig_frame_t *frame)
 {
     static const uint64_t rows[] = {5, 6};
-    static const uint32_t units[] = {1, 2}, offsets[] = {0, 1}, tag_offsets[] = {0, 1, 2};
+    static const uint32_t units[] = {1, 2}, offsets[] = {0, 1}, tag_offsets[] = {0, 4, 4};
     tqi_msg_Fetch_R_t reply = {
         .rows = tqi_u64s(rows, 2),
         .units = tqi_u32s(units, 2),
         .fields = {offsets, "x", 1, 1},
-        .tags = {tag_offsets, "\x80\x80", 2, 2},
+        .tags = {tag_offsets, "\x81\xa1k\x01", 2, 4},
     };
 
     rig_answer(rig, frame, TQ_OK, &reply);
@@ -67,7 +67,11 @@ static void a_grant_stays_open_until_it_is_taken_and_is_acknowledged_soon(void *
     assert_int_equal(tqi_op_result(op)->rows_cnt, 2);
     assert_int_equal(tqi_op_result(op)->units[1], 2);
     assert_int_equal(tqi_op_result(op)->status[1], 1);
-    assert_int_equal(tqi_op_result(op)->tags.cnt, 2);
+    const tq_strs_t *tags = &tqi_op_result(op)->tags;
+    assert_int_equal(tags->cnt, 2);
+    assert_memory_equal(tags->bytes, "\x81\xa1k\x01", tags->offsets[1]);
+    assert_int_equal(tags->offsets[2] - tags->offsets[1], 1); /* none: an empty map */
+    assert_memory_equal(tags->bytes + tags->offsets[1], "\x80", 1);
     rig_pass(&rig, 1000);
     frame = rig_expect(&rig, TQI_KIND_Ping, &ping);
     assert_int_equal(frame.env.open_cnt, 1);

@@ -942,6 +942,37 @@ static void a_refused_publish_undoes_the_put_everywhere(void **state)
     rig_fini(&rig);
 }
 
+static void tags_over_a_limit_are_too_large_and_say_how_many_they_are(void **state)
+{
+    rig_t rig;
+    tqi_op_t *op;
+    tqi_err_t err;
+    char map[3 + 257 * 4];
+    uint32_t offsets[] = {0, sizeof map};
+    tq_row_t row = 5;
+    tq_strs_t tags = {1, offsets, map};
+    tq_tags_args_t args = {.partition = "p", .rows_cnt = 1, .rows = &row, .tags = &tags};
+
+    (void)state;
+    rig_init(&rig);
+    memcpy(map, "\xde\x01\x01", 3);
+    for (int i = 0; i < 257; i++) {
+        map[3 + i * 4] = (char)0xcd; /* u16 key */
+        map[4 + i * 4] = (char)(i >> 8);
+        map[5 + i * 4] = (char)i;
+        map[6 + i * 4] = 1;
+    }
+    assert_int_equal(tqi_op_tags(&rig.env.env, &args, &op, &err), TQ_E_TOO_LARGE);
+    assert_non_null(strstr(err.text, "row 0 have 257 entries, over the limit of 256"));
+    map[2] = 0;
+    offsets[1] -= 4;
+    assert_int_equal(tqi_op_tags(&rig.env.env, &args, &op, &err), TQ_OK);
+    tqi_op_free(op);
+    offsets[1]--;
+    assert_int_equal(tqi_op_tags(&rig.env.env, &args, &op, &err), TQ_E_INVALID);
+    rig_fini(&rig);
+}
+
 static void tags_alone_touch_no_unit(void **state)
 {
     rig_t rig;
@@ -1066,6 +1097,7 @@ int main(void)
         cmocka_unit_test(a_lost_session_fails_a_put_before_publish),
         cmocka_unit_test(a_late_answer_of_a_put_that_timed_out_is_aborted),
         cmocka_unit_test(a_refused_publish_undoes_the_put_everywhere),
+        cmocka_unit_test(tags_over_a_limit_are_too_large_and_say_how_many_they_are),
         cmocka_unit_test(tags_alone_touch_no_unit),
         cmocka_unit_test(mistakes_are_told_before_anything_is_sent),
         cmocka_unit_test(a_put_survives_every_refused_allocation),

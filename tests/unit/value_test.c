@@ -180,6 +180,9 @@ static void a_tag_map_has_string_or_integer_keys_and_a_bounded_size(void **state
     assert_false(tqi_value_is_tag_map("\x81\xa1k\x01\xc0", 5, 256));
     assert_false(tqi_value_is_tag_map("\x91\x01", 2, 256));
     assert_false(tqi_value_is_tag_map("", 0, 256));
+    assert_int_equal(tqi_value_map_cnt("\x82\xa1k\x01\x05\xc0", 6), 2);
+    assert_int_equal(tqi_value_map_cnt("\x91\x01", 2), 0);
+    assert_int_equal(tqi_value_map_cnt("", 0), 0);
 }
 
 static void a_key_is_found_with_the_bytes_of_its_value(void **state)

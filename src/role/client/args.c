@@ -201,12 +201,17 @@ tq_status_t tqi_check_tags(const tq_strs_t *tags, uint32_t cnt, tqi_err_t *err)
             return tqi_fail(err, TQ_E_TOO_LARGE,
                             "the tags of row %" PRIu32 " have %zu bytes, over the limit of %u", i,
                             len, TQ_TAGS_BYTES_MAX);
-        if (len > 0 &&
-            !tqi_value_is_tag_map(tags->bytes + tags->offsets[i], len, TQ_TAGS_ENTRIES_MAX))
+        const char *map = tags->bytes + tags->offsets[i];
+        if (len > 0 && !tqi_value_is_tag_map(map, len, UINT32_MAX))
             return tqi_fail(err, TQ_E_INVALID,
-                            "the tags of row %" PRIu32 " are not a msgpack map of at most %u "
-                            "entries with strings or integers as keys",
-                            i, TQ_TAGS_ENTRIES_MAX);
+                            "the tags of row %" PRIu32 " are not a msgpack map with strings or "
+                            "integers as keys",
+                            i);
+        if (tqi_value_map_cnt(map, len) > TQ_TAGS_ENTRIES_MAX)
+            return tqi_fail(err, TQ_E_TOO_LARGE,
+                            "the tags of row %" PRIu32 " have %" PRIu32
+                            " entries, over the limit of %u",
+                            i, tqi_value_map_cnt(map, len), TQ_TAGS_ENTRIES_MAX);
     }
     return TQ_OK;
 }

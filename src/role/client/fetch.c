@@ -137,8 +137,7 @@ static void fetched(fetch_t *fetch, const tqi_reply_t *reply, uint64_t now_ns)
     if (tqi_buf_append(&op->rows, msg.rows.data, (size_t)msg.rows.cnt * 8) != TQ_OK ||
         tqi_buf_append(&op->units, msg.units.data, (size_t)msg.units.cnt * 4) != TQ_OK ||
         tqi_strs_append(&op->fields, msg.fields) != TQ_OK ||
-        tqi_op_add_schemas(op, msg.schemas) != TQ_OK ||
-        tqi_strs_append(&op->tags, msg.tags) != TQ_OK)
+        tqi_op_add_schemas(op, msg.schemas) != TQ_OK || tqi_op_add_tags(op, msg.tags) != TQ_OK)
         goto no_memory;
     if (fetch->mode == TQ_FETCH_ALL) {
         if (tqi_op_add_produced(op, msg.produced, msg.rows.cnt, msg.fields.cnt) != TQ_OK)
@@ -181,7 +180,7 @@ static void listed(fetch_t *fetch, const tqi_reply_t *reply, uint64_t now_ns)
         return;
     if (tqi_buf_append(&op->rows, msg.rows.data, (size_t)msg.rows.cnt * 8) != TQ_OK ||
         tqi_buf_append(&op->units, msg.units.data, (size_t)msg.units.cnt * 4) != TQ_OK ||
-        tqi_strs_append(&op->tags, msg.tags) != TQ_OK) {
+        tqi_op_add_tags(op, msg.tags) != TQ_OK) {
         tqi_op_no_memory(op, now_ns);
         return;
     }

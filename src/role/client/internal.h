@@ -271,6 +271,8 @@ uint32_t tqi_op_budget_ms(const tqi_op_t *op, uint64_t now_ns);
 
 /* Appending to the outputs: E_NO_MEMORY. */
 tq_status_t tqi_strs_append(tqi_strs_builder_t *to, tqi_strs_t from);
+/* Tags as they come: a row without any has an empty string there, and an empty map in a result. */
+tq_status_t tqi_op_add_tags(tqi_op_t *op, tqi_strs_t tags);
 tq_status_t tqi_op_add_schemas(tqi_op_t *op, tqi_strs_t schemas);
 /* Unpacks a bitset of rows x fields into the status bytes. */
 tq_status_t tqi_op_add_produced(tqi_op_t *op, tqi_bytes_t produced, uint32_t rows_cnt,

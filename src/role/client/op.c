@@ -394,6 +394,20 @@ tq_status_t tqi_strs_append(tqi_strs_builder_t *to, tqi_strs_t from)
     return TQ_OK;
 }
 
+tq_status_t tqi_op_add_tags(tqi_op_t *op, tqi_strs_t tags)
+{
+    static const char empty_map[] = "\x80";
+
+    for (uint32_t i = 0; i < tags.cnt; i++) {
+        tqi_str_t map = tqi_strs_at(tags, i);
+        tq_status_t rc = tqi_strs_builder_add(&op->tags, map.len > 0 ? map.data : empty_map,
+                                              map.len > 0 ? map.len : 1);
+        if (rc != TQ_OK)
+            return rc;
+    }
+    return TQ_OK;
+}
+
 tq_status_t tqi_op_add_schemas(tqi_op_t *op, tqi_strs_t schemas)
 {
     for (uint32_t i = 0; i < schemas.cnt; i++) {

@@ -178,7 +178,7 @@ static tq_status_t add_page(paged_t *paged, const tqi_msg_List_R_t *msg)
     if (rc == TQ_OK)
         rc = tqi_strs_append(&op->keys, msg->keys);
     if (rc == TQ_OK)
-        rc = tqi_strs_append(&op->tags, msg->tags);
+        rc = tqi_op_add_tags(op, msg->tags);
     if (rc == TQ_OK && !paged->has_page) {
         rc = tqi_strs_append(&op->fields, msg->fields);
         if (rc == TQ_OK)

@@ -346,7 +346,7 @@ static void resolve_on_reply(tqi_op_t *op, tqi_slot_t *slot, const tqi_reply_t *
     if (rc == TQ_OK)
         rc = tqi_buf_append(&op->has_key, msg.has_key.data, msg.has_key.cnt);
     if (rc == TQ_OK)
-        rc = tqi_strs_append(&op->tags, msg.tags);
+        rc = tqi_op_add_tags(op, msg.tags);
     if (rc == TQ_OK)
         rc = tqi_strs_append(&op->fields, msg.common);
     if (rc == TQ_OK)
