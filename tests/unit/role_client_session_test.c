@@ -66,6 +66,31 @@ static void an_unanswered_hello_is_sent_again(void **state)
     rig_fini(&rig);
 }
 
+/* A thousand processes that dial a store at once must not dial it again while it greets them. */
+static void an_unanswered_hello_is_dialled_again_with_more_patience(void **state)
+{
+    rig_t rig;
+    uint32_t dialled_after_s[4] = {0};
+
+    (void)state;
+    rig_init(&rig);
+    for (uint32_t s = 1, dialled = 1; s < 40 && dialled < 4; s++) {
+        rig_pass(&rig, 1000);
+        for (uint32_t i = 0; i < rig.frames_cnt; i++)
+            tqi_buf_fini(&rig.frames[i].buf);
+        rig.frames_cnt = 0;
+        if (rig.peers_cnt > dialled)
+            dialled_after_s[dialled++] = s;
+    }
+    assert_in_range(dialled_after_s[1], 3, 4);
+    assert_in_range(dialled_after_s[2] - dialled_after_s[1], 6, 7);
+    assert_in_range(dialled_after_s[3] - dialled_after_s[2], 12, 13);
+    rig_pass(&rig, 1000);
+    rig_greet(&rig);
+    assert_int_equal(rig.ups, 1);
+    rig_fini(&rig);
+}
+
 static void a_call_is_one_request_and_its_reply(void **state)
 {
     rig_t rig;
@@ -198,6 +223,30 @@ static void a_dead_address_fails_within_five_seconds_and_says_what_to_do(void **
     assert_int_equal(tqi_op_status(op), TQ_E_UNREACHABLE);
     assert_non_null(strstr(tqi_op_error(op), "tcp://store:1"));
     assert_non_null(strstr(tqi_op_error(op), "TQ_ADDRESS"));
+    tqi_op_free(op);
+    rig_fini(&rig);
+}
+
+static void a_store_that_takes_no_more_clients_says_so_itself(void **state)
+{
+    tqi_msg_Hello_t hello;
+    rig_t rig;
+
+    (void)state;
+    rig_init(&rig);
+    rig_submit(&rig, clear_op(&rig));
+    for (int ms = 0; ms < 6000 && rig.done_cnt == 0; ms += 10) {
+        while (rig.frames_cnt > 0) {
+            rig_frame_t frame = rig_expect(&rig, TQI_KIND_Hello, &hello);
+            rig_answer(&rig, &frame, TQ_E_BUSY, NULL);
+        }
+        rig.peers_cnt = rig.peers_cnt > 1 ? 1 : rig.peers_cnt;
+        rig_pass(&rig, 10);
+    }
+    tqi_op_t *op = rig_done(&rig);
+    assert_int_equal(tqi_op_status(op), TQ_E_BUSY);
+    assert_non_null(strstr(tqi_op_error(op), "tcp://store:1"));
+    assert_non_null(strstr(tqi_op_error(op), "as the test wants"));
     tqi_op_free(op);
     rig_fini(&rig);
 }
@@ -623,12 +672,14 @@ int main(void)
         cmocka_unit_test(a_call_that_waits_to_be_repeated_can_be_closed),
         cmocka_unit_test(requests_of_a_lost_session_are_forgotten_even_without_memory),
         cmocka_unit_test(an_unanswered_hello_is_sent_again),
+        cmocka_unit_test(an_unanswered_hello_is_dialled_again_with_more_patience),
         cmocka_unit_test(a_call_is_one_request_and_its_reply),
         cmocka_unit_test(a_call_before_the_session_waits_for_it),
         cmocka_unit_test(ping_names_what_is_open_and_resends_what_is_missing),
         cmocka_unit_test(a_second_reply_is_nobodys),
         cmocka_unit_test(a_broken_connection_is_made_again_and_all_is_sent_again),
         cmocka_unit_test(a_dead_address_fails_within_five_seconds_and_says_what_to_do),
+        cmocka_unit_test(a_store_that_takes_no_more_clients_says_so_itself),
         cmocka_unit_test(a_silent_controller_fails_calls_within_five_seconds),
         cmocka_unit_test(a_refused_address_refuses_every_call),
         cmocka_unit_test(a_lost_session_repeats_reads_and_leaves_writes_unknown),

@@ -38,6 +38,9 @@
 #define TQI_HELLO_NS (1000 * TQI_MS) /* an unanswered HELLO is sent again */
 #define TQI_PING_NS (1000 * TQI_MS)
 #define TQI_SILENCE_NS (3000 * TQI_MS) /* a connection that answers nothing so long is made anew */
+/* Where a thousand processes dial at once, greeting them all takes longer than that, and whoever dials
+ * again makes it longer still: each unanswered HELLO is waited for twice as long as the one before. */
+#define TQI_PATIENCE_MAX_NS (4 * TQI_SILENCE_NS)
 #define TQI_BACKOFF_MIN_NS (10 * TQI_MS)
 #define TQI_BACKOFF_MAX_NS (500 * TQI_MS)
 #define TQI_RENEW_NS (5000 * TQI_MS) /* leases are renewed so often while bytes move */
@@ -77,10 +80,11 @@ struct tqi_link {
     uint64_t asked_ns; /* the first PING that nothing has answered yet; 0: none */
     uint64_t retry_ns; /* WAITING: until */
     uint64_t backoff_ns;
-    uint64_t ack_due_ns; /* a lone ack is due; 0: none */
-    uint64_t overdue_ns; /* no op has waited too long before this */
-    uint64_t renew_ns;   /* leases are to be renewed */
-    tq_status_t trouble; /* why the last attempt failed, or OK */
+    uint64_t patience_ns; /* GREETING: a HELLO is waited for so long */
+    uint64_t ack_due_ns;  /* a lone ack is due; 0: none */
+    uint64_t overdue_ns;  /* no op has waited too long before this */
+    uint64_t renew_ns;    /* leases are to be renewed */
+    tq_status_t trouble;  /* why the last attempt failed, or OK */
     char trouble_text[256];
 
     /* The way for payload, opened from Hello_R and kept over reconnections. */

@@ -45,6 +45,7 @@ tq_status_t tqi_link_new(tqi_client_t *client, uint32_t unit_id, tqi_link_t **ou
     link->unit_id = unit_id;
     link->state = TQI_LINK_IDLE;
     link->backoff_ns = TQI_BACKOFF_MIN_NS;
+    link->patience_ns = TQI_SILENCE_NS;
     link->overdue_ns = TQI_NEVER;
     tqi_list_init(&link->backlog);
     tqi_list_init(&link->delayed);
@@ -165,6 +166,7 @@ tq_status_t tqi_link_set_addresses(tqi_link_t *link, const char *addresses, size
     link->addresses = copy;
     link->addresses_size = len + 1;
     link->address_idx = 0;
+    link->patience_ns = TQI_SILENCE_NS;
     if (link->state == TQI_LINK_GREETING || link->state == TQI_LINK_UP) {
         link->backoff_ns = TQI_BACKOFF_MIN_NS;
         tqi_link_down(link, TQ_E_PEER_LOST, "its address changed", now_ns);
@@ -671,6 +673,7 @@ static void on_hello(tqi_link_t *link, const tqi_envelope_t *env, uint64_t now_n
     link_step(link, TQI_LINK_EV_WELCOME);
     link->heard_ns = now_ns;
     link->backoff_ns = TQI_BACKOFF_MIN_NS;
+    link->patience_ns = TQI_SILENCE_NS;
     link->trouble = TQ_OK;
     link->trouble_text[0] = '\0';
     link->renew_ns = now_ns + TQI_RENEW_NS;
@@ -775,6 +778,12 @@ tq_status_t tqi_link_trouble(const tqi_link_t *link, uint64_t waited_ms, tqi_err
 {
     const char *why = link->trouble_text[0] ? link->trouble_text : "it does not answer";
 
+    if (tq_status_class(link->trouble) == TQ_CLASS_LOCAL || link->trouble == TQ_E_BUSY)
+        return tqi_fail(err, link->trouble, "no connection to %s (tried for %" PRIu64 " ms): %s",
+                        link->unit_id == 0 ? link->client->conf.address
+                        : link->addresses  ? link->addresses
+                                           : "an unknown address",
+                        waited_ms, why);
     if (link->unit_id == 0)
         return tqi_fail(err, TQ_E_UNREACHABLE,
                         "no store answers at %s (tried for %" PRIu64 " ms: %s); is its process "
@@ -900,6 +909,16 @@ static void renew(tqi_link_t *link, uint64_t now_ns)
     link->renew_ns = now_ns + TQI_RENEW_NS;
 }
 
+/* Tries the next alternative; after the last one, all of them with more patience. */
+static void give_up_greeting(tqi_link_t *link, uint64_t now_ns)
+{
+    char next[512];
+
+    if (!address_at(link, link->address_idx + 1, next, sizeof next))
+        link->patience_ns = tqi_u64_min(link->patience_ns * 2, TQI_PATIENCE_MAX_NS);
+    tqi_link_down(link, TQ_E_UNREACHABLE, "HELLO was not answered", now_ns);
+}
+
 static bool is_wanted(const tqi_link_t *link)
 {
     return link->unit_id == 0 || tqi_link_open_cnt(link) + link->waiters.cnt + link->moving.cnt > 0;
@@ -924,8 +943,8 @@ uint64_t tqi_link_step(tqi_link_t *link, uint64_t now_ns)
             dial(link, now_ns);
     }
     if (link->state == TQI_LINK_GREETING) {
-        if (now_ns >= link->dial_ns + TQI_SILENCE_NS)
-            tqi_link_down(link, TQ_E_UNREACHABLE, "HELLO was not answered", now_ns);
+        if (now_ns >= link->dial_ns + link->patience_ns)
+            give_up_greeting(link, now_ns);
         else if (now_ns >= link->hello_ns + TQI_HELLO_NS)
             send_hello(link, now_ns);
     }
@@ -946,7 +965,7 @@ uint64_t tqi_link_step(tqi_link_t *link, uint64_t now_ns)
         next = link->retry_ns;
         break;
     case TQI_LINK_GREETING:
-        next = tqi_u64_min(link->dial_ns + TQI_SILENCE_NS, link->hello_ns + TQI_HELLO_NS);
+        next = tqi_u64_min(link->dial_ns + link->patience_ns, link->hello_ns + TQI_HELLO_NS);
         break;
     default: /* UP */
         next = is_wanted(link) ? link->ping_ns : TQI_NEVER;
