@@ -39,6 +39,7 @@
 #include "role/client/client.h"
 #include "sys/clock.h"
 #include "sys/env_malloc.h"
+#include "sys/limit.h"
 #include "sys/machine.h"
 
 #define NS_PER_MS UINT64_C(1000000)
@@ -717,8 +718,7 @@ tq_status_t tq_cq_open(tq_client_t *client, tq_cq_t **out, tq_error_t *err)
     if (cq->fd < 0) {
         int why = errno;
         free(cq);
-        return tqi_fail(err, TQ_E_SYSTEM, "no event file for a completion queue: %s",
-                        strerror(why));
+        return tqi_fail_errno(err, why, "no event file for a completion queue");
     }
     atomic_init(&cq->refs, 1);
     cq->generation = client->generation;

@@ -16,6 +16,7 @@
 #include "base/assert.h"
 #include "base/size.h"
 #include "sys/clock.h"
+#include "sys/limit.h"
 #include "sys/log.h"
 #include "sys/thread.h"
 
@@ -209,7 +210,7 @@ tq_status_t tqi_loop_new(const char *thread_name, tqi_loop_t **out, tqi_err_t *e
     if (rc == TQ_OK &&
         (loop->epoll_fd < 0 ||
          epoll_ctl(loop->epoll_fd, EPOLL_CTL_ADD, tqi_wake_fd(&loop->mailbox->wake), &event) != 0))
-        rc = tqi_fail(err, TQ_E_SYSTEM, "epoll: %s", strerror(errno));
+        rc = tqi_fail_errno(err, errno, "epoll");
     if (rc != TQ_OK) {
         tqi_loop_free(loop);
         return rc;

@@ -2,11 +2,11 @@
 #include "sys/memfd.h"
 
 #include "base/assert.h"
+#include "sys/limit.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <stdatomic.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -16,10 +16,7 @@
 
 static tq_status_t memfd_fail(tqi_err_t *err, const char *what, size_t bytes, int errnum)
 {
-    tq_status_t status = errnum == ENOMEM || errnum == ENOSPC ? TQ_E_NO_MEMORY : TQ_E_SYSTEM;
-
-    return tqi_fail(err, status, "cannot %s %zu bytes of shared memory: %s", what, bytes,
-                    strerror(errnum));
+    return tqi_fail_errno(err, errnum, "cannot %s %zu bytes of shared memory", what, bytes);
 }
 
 tq_status_t tqi_memfd_open(tqi_memfd_t *memfd, const char *name, size_t bytes, tqi_err_t *err)

@@ -9,6 +9,7 @@
 
 #include "base/assert.h"
 #include "base/size.h"
+#include "sys/limit.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -117,7 +118,7 @@ tq_status_t tqi_wake_init(tqi_wake_t *wake, tqi_err_t *err)
 {
     wake->fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (wake->fd < 0)
-        return tqi_fail(err, TQ_E_SYSTEM, "cannot make an eventfd: %s", strerror(errno));
+        return tqi_fail_errno(err, errno, "cannot make an eventfd");
     wake->writes_owed = 0;
     atomic_init(&wake->is_sleeping, 0);
     return TQ_OK;

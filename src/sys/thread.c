@@ -2,10 +2,10 @@
 #include "sys/thread.h"
 
 #include "base/assert.h"
+#include "sys/limit.h"
 
 #include <signal.h>
 #include <stdio.h>
-#include <string.h>
 
 /* Given, not inherited: musl's default of 128 KiB and a user's `ulimit -s unlimited` are both
  * wrong. Only touched pages cost. */
@@ -35,7 +35,7 @@ tq_status_t tqi_thread_start(tqi_thread_t *thread, const char *name, tqi_thread_
 
     rc = pthread_attr_init(&attr);
     if (rc != 0)
-        return tqi_fail(err, TQ_E_SYSTEM, "cannot start thread %s: %s", name, strerror(rc));
+        return tqi_fail_errno(err, rc, "cannot start thread %s", name);
     pthread_attr_setstacksize(&attr, STACK_BYTES);
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &old);
@@ -43,7 +43,7 @@ tq_status_t tqi_thread_start(tqi_thread_t *thread, const char *name, tqi_thread_
     pthread_sigmask(SIG_SETMASK, &old, NULL);
     pthread_attr_destroy(&attr);
     if (rc != 0)
-        return tqi_fail(err, TQ_E_SYSTEM, "cannot start thread %s: %s", name, strerror(rc));
+        return tqi_fail_errno(err, rc, "cannot start thread %s", name);
     thread->is_running = true;
     return TQ_OK;
 }

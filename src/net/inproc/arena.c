@@ -20,6 +20,7 @@
 #include "net/inproc/inproc.h"
 #include "sys/entropy.h"
 #include "sys/env_malloc.h"
+#include "sys/fork.h"
 #include "sys/memfd.h"
 
 struct tqi_inproc_segment {
@@ -39,6 +40,11 @@ struct tqi_inproc_arena {
 
 static pthread_mutex_t registry_mutex = PTHREAD_MUTEX_INITIALIZER;
 static tqi_list_t registry = {.head = {&registry.head, &registry.head}};
+
+static void guard(void)
+{
+    tqi_fork_guard(&registry_mutex);
+}
 
 void tqi_inproc_segment_unref(tqi_inproc_segment_t *segment)
 {
@@ -141,7 +147,9 @@ static void arena_close(tqi_arena_t *port, uint32_t id)
 
 tq_status_t tqi_inproc_arena_new(tqi_inproc_arena_t **out, tqi_err_t *err)
 {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
     tqi_inproc_arena_t *arena = calloc(1, sizeof *arena);
+    pthread_once(&once, guard);
     if (!arena)
         return tqi_fail(err, TQ_E_NO_MEMORY, "no memory for an arena");
     arena->port = (tqi_arena_t){arena_open, arena_punch, arena_close};

@@ -20,6 +20,7 @@
 #include "base/map.h"
 #include "base/size.h"
 #include "net/inproc/inproc.h"
+#include "sys/fork.h"
 
 #define SCHEME "inproc://"
 #define LINK_BYTES_MAX (16u << 20) /* under way in one direction (net/ctrl.h) */
@@ -69,6 +70,11 @@ typedef struct name {
 
 static pthread_mutex_t registry_mutex = PTHREAD_MUTEX_INITIALIZER;
 static tqi_list_t registry = {.head = {&registry.head, &registry.head}};
+
+static void guard(void)
+{
+    tqi_fork_guard(&registry_mutex);
+}
 
 static name_t *registry_find(const char *text)
 {
@@ -321,7 +327,9 @@ static void inproc_close(tqi_ctrl_adapter_t *adapter)
 tq_status_t tqi_inproc_ctrl_new(const tqi_env_t *env, tqi_mailbox_t *mailbox,
                                 const tqi_sink_t *sink, tqi_ctrl_adapter_t **out, tqi_err_t *err)
 {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
     inproc_t *self = tqi_env_zalloc(env, sizeof *self);
+    pthread_once(&once, guard);
     if (!self)
         return tqi_fail(err, TQ_E_NO_MEMORY, "no memory for an in-process port");
     self->adapter = (tqi_ctrl_adapter_t){

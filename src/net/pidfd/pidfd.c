@@ -14,6 +14,7 @@
 #include "base/list.h"
 #include "base/map.h"
 #include "base/size.h"
+#include "sys/limit.h"
 #include "sys/machine.h"
 
 #define EVENTS_MAX 32
@@ -119,7 +120,7 @@ tq_status_t tqi_pidfd_watch_new(const tqi_env_t *env, void (*on_death)(void *ctx
     self->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
     self->source = (tqi_source_t){self->epoll_fd, watch_run, watch_is_busy};
     if (self->epoll_fd < 0) {
-        tq_status_t rc = tqi_fail(err, TQ_E_SYSTEM, "epoll: %s", strerror(errno));
+        tq_status_t rc = tqi_fail_errno(err, errno, "epoll");
         tqi_pidfd_watch_free(self);
         return rc;
     }

@@ -11,10 +11,17 @@
 #include <zmq.h>
 
 #include "base/assert.h"
+#include "sys/fork.h"
+#include "sys/limit.h"
 
 /* Defaults of libzmq are 1,023 sockets and a backlog of 100: a thousand peers are past both. */
 #define SOCKETS_MAX 65535
 #define BACKLOG 4096
+#define THREADS 2u            /* of libzmq: one for I/O, one that reaps sockets */
+#define DESCRIPTORS_FIRST 12u /* theirs, and of the first sockets */
+/* A connection has its socket, its mailbox and a monitor of two more. Where one of them is missing
+ * libzmq says nothing, and nothing ever answers. */
+#define DESCRIPTORS_MORE 6u
 
 static pthread_mutex_t context_mutex = PTHREAD_MUTEX_INITIALIZER;
 static struct {
@@ -23,9 +30,43 @@ static struct {
     pid_t pid;
 } process;
 
+static void guard(void)
+{
+    tqi_fork_guard(&context_mutex);
+}
+
+/* libzmq starts its threads with the first socket, and aborts where it gets no thread or no
+ * descriptor for one; so both are asked for before, and the socket is made here. */
+static tq_status_t context_start(tqi_err_t *err)
+{
+    void *socket = NULL;
+    tq_status_t rc = tqi_limit_descriptors(DESCRIPTORS_FIRST, err);
+    if (rc == TQ_OK)
+        rc = tqi_limit_threads(THREADS, err);
+    if (rc != TQ_OK)
+        return rc;
+    process.context = zmq_ctx_new();
+    if (process.context) {
+        zmq_ctx_set(process.context, ZMQ_MAX_SOCKETS, SOCKETS_MAX);
+        zmq_ctx_set(process.context, ZMQ_BLOCKY, 0);
+        socket = zmq_socket(process.context, ZMQ_PAIR);
+    }
+    if (socket) {
+        zmq_close(socket);
+        return TQ_OK;
+    }
+    rc = tqi_fail_errno(err, errno, "libzmq: no context");
+    if (process.context)
+        zmq_ctx_term(process.context);
+    process.context = NULL;
+    return rc;
+}
+
 tq_status_t tqi_zmq_context_acquire(void **context, tqi_err_t *err)
 {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
     tq_status_t rc = TQ_OK;
+    pthread_once(&once, guard);
     pthread_mutex_lock(&context_mutex);
     if (process.pid != getpid()) {
         /* First use, or a forked child: the parent's context is left alone for ever. */
@@ -33,15 +74,8 @@ tq_status_t tqi_zmq_context_acquire(void **context, tqi_err_t *err)
         process.refs = 0;
         process.pid = getpid();
     }
-    if (!process.context) {
-        process.context = zmq_ctx_new();
-        if (process.context) {
-            zmq_ctx_set(process.context, ZMQ_MAX_SOCKETS, SOCKETS_MAX);
-            zmq_ctx_set(process.context, ZMQ_BLOCKY, 0);
-        } else {
-            rc = tqi_fail(err, TQ_E_SYSTEM, "libzmq: no context: %s", zmq_strerror(errno));
-        }
-    }
+    if (!process.context)
+        rc = context_start(err);
     if (rc == TQ_OK)
         process.refs++;
     *context = process.context;
@@ -115,11 +149,12 @@ void tqi_zmq_linger(void *socket, int ms)
 tq_status_t tqi_zmq_socket(void *context, int type, int send_hwm, int receive_hwm,
                            int64_t bytes_max, void **out, tqi_err_t *err)
 {
+    tq_status_t rc = tqi_limit_descriptors(DESCRIPTORS_MORE, err);
+    if (rc != TQ_OK)
+        return rc;
     void *socket = zmq_socket(context, type);
     if (!socket)
-        return tqi_fail(err, TQ_E_SYSTEM,
-                        "libzmq: no socket: %s; raise the limit of open files (ulimit -n)",
-                        zmq_strerror(errno));
+        return tqi_fail_errno(err, errno, "libzmq: no socket");
     set_int(socket, ZMQ_LINGER, 0);
     set_int(socket, ZMQ_SNDHWM, send_hwm);
     set_int(socket, ZMQ_RCVHWM, receive_hwm);
@@ -184,7 +219,7 @@ static tq_status_t check_ipc(const char *path, tqi_err_t *err)
     memcpy(at.sun_path, path, strlen(path) + 1);
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (fd < 0)
-        return tqi_fail(err, TQ_E_SYSTEM, "socket: %s", strerror(errno));
+        return tqi_fail_errno(err, errno, "socket");
     bool is_used = connect(fd, (struct sockaddr *)&at, sizeof at) == 0;
     close(fd);
     if (is_used)

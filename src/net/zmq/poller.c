@@ -13,6 +13,7 @@
 #include "base/assert.h"
 #include "base/size.h"
 #include "net/zmq/context.h"
+#include "sys/limit.h"
 
 #define COLLECT_MAX 64
 
@@ -21,7 +22,7 @@ tq_status_t tqi_poller_init(tqi_poller_t *poller, tqi_err_t *err)
     tqi_list_init(&poller->dirty);
     poller->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
     if (poller->epoll_fd < 0)
-        return tqi_fail(err, TQ_E_SYSTEM, "epoll: %s", strerror(errno));
+        return tqi_fail_errno(err, errno, "epoll");
     return TQ_OK;
 }
 
@@ -36,7 +37,7 @@ static tq_status_t watch(tqi_poller_item_t *item, void *socket, tqi_err_t *err)
 {
     struct epoll_event event = {.events = EPOLLIN, .data.ptr = item};
     if (epoll_ctl(item->poller->epoll_fd, EPOLL_CTL_ADD, tqi_zmq_fd(socket), &event) != 0)
-        return tqi_fail(err, TQ_E_SYSTEM, "epoll: %s", strerror(errno));
+        return tqi_fail_errno(err, errno, "epoll");
     return TQ_OK;
 }
 
@@ -60,10 +61,10 @@ tq_status_t tqi_poller_monitor(tqi_poller_item_t *item, void *context, tqi_err_t
                  ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL | ZMQ_EVENT_HANDSHAKE_FAILED_AUTH |
                  ZMQ_EVENT_CLOSED | ZMQ_EVENT_DISCONNECTED;
     if (zmq_socket_monitor(item->socket, name, events) != 0)
-        return tqi_fail(err, TQ_E_SYSTEM, "libzmq: no monitor: %s", zmq_strerror(errno));
+        return tqi_fail_errno(err, errno, "libzmq: no monitor");
     tq_status_t rc = tqi_zmq_socket(context, ZMQ_PAIR, 0, 0, -1, &item->monitor, err);
     if (rc == TQ_OK && zmq_connect(item->monitor, name) != 0)
-        rc = tqi_fail(err, TQ_E_SYSTEM, "libzmq: no monitor: %s", zmq_strerror(errno));
+        rc = tqi_fail_errno(err, errno, "libzmq: no monitor");
     return rc == TQ_OK ? watch(item, item->monitor, err) : rc;
 }
 
