@@ -27,6 +27,7 @@
 #include "sys/clock.h"
 #include "sys/entropy.h"
 #include "sys/env_malloc.h"
+#include "sys/limit.h"
 #include "sys/log.h"
 #include "sys/machine.h"
 
@@ -36,6 +37,8 @@
 #define POLL_NS 500000L /* between looks at a role that closes or registers */
 #define LISTEN_MAX 8
 #define UNITS_MAX 64
+#define FILES_A_ROLE 16u          /* that a role without clients has open, at most */
+#define SEGMENT_BYTES (64u << 20) /* of a unit: each is a file */
 
 static uint64_t random_id(void)
 {
@@ -133,6 +136,8 @@ struct tq_controller {
     tqi_controller_t *role;
     uint64_t incarnation;
     places_t places;
+    unsigned units_cnt; /* of this process */
+    uint64_t files_own; /* what the process has open without clients */
     bool is_started;
     bool is_idle; /* the drain's answer */
 };
@@ -143,6 +148,22 @@ static void controller_pause(void *ctx, uint64_t pause_ns)
     tqi_log_warn("controller", "was held up for %" PRIu64 " ms; sessions get as much more time",
                  pause_ns / 1000000);
     tqi_controller_forgive(ctl->role, pause_ns);
+}
+
+/* A client has its process and a connection here, and two connections with each unit of this
+ * process. Those that are there must not lose to those that would come. */
+static size_t controller_sessions_max(void *ctx, char *why, size_t why_size)
+{
+    tq_controller_t *ctl = ctx;
+    uint64_t files = tqi_limit_descriptors_max();
+    uint64_t each = 2 + 2 * (uint64_t)ctl->units_cnt;
+    snprintf(why, why_size,
+             "its process may have %" PRIu64 " files open, and each takes %" PRIu64
+             "; raise that limit (ulimit -n)",
+             files, each);
+    if (files <= ctl->files_own + each)
+        return 1;
+    return (files - ctl->files_own) / each;
 }
 
 static void controller_process_died(void *ctx, uint64_t session)
@@ -169,15 +190,16 @@ static tq_status_t controller_advertise(places_t *places, const char *given, tqi
     return TQ_OK;
 }
 
-tq_status_t tq_controller_open(const tq_controller_conf_t *conf, tq_controller_t **out,
-                               tq_error_t *err)
+/* units_cnt, units_bytes: of the units that this process will have. */
+static tq_status_t controller_open(const tq_controller_conf_t *conf, unsigned units_cnt,
+                                   uint64_t units_bytes, tq_controller_t **out, tq_error_t *err)
 {
-    static const tq_controller_conf_t defaults;
-    if (!conf)
-        conf = &defaults;
     tq_controller_t *ctl = calloc(1, sizeof *ctl);
     if (!ctl)
         return tqi_fail(err, TQ_E_NO_MEMORY, "no memory for a controller");
+    ctl->units_cnt = units_cnt;
+    ctl->files_own = tqi_limit_descriptors_used() + FILES_A_ROLE * (1 + (uint64_t)units_cnt) +
+                     units_bytes / SEGMENT_BYTES;
     ctl->incarnation = random_id();
     tqi_zmq_conf_t zmq = {.curve_secret_key = conf->curve_secret_key,
                           .curve_public_key = conf->curve_public_key};
@@ -190,6 +212,8 @@ tq_status_t tq_controller_open(const tq_controller_conf_t *conf, tq_controller_t
         .prealloc_rows = conf->prealloc_rows,
         .silence_ms = conf->silence_ms,
         .unit_lost_ms = conf->unit_lost_ms,
+        .sessions_max = controller_sessions_max,
+        .sessions_max_ctx = ctl,
         .user_conf = conf->user_conf,
         .user_conf_len = conf->user_conf ? strlen(conf->user_conf) : 0,
     };
@@ -220,6 +244,13 @@ tq_status_t tq_controller_open(const tq_controller_conf_t *conf, tq_controller_t
                      i ? "" : ctl->places.advertised);
     *out = ctl;
     return TQ_OK;
+}
+
+tq_status_t tq_controller_open(const tq_controller_conf_t *conf, tq_controller_t **out,
+                               tq_error_t *err)
+{
+    static const tq_controller_conf_t defaults;
+    return controller_open(conf ? conf : &defaults, 0, 0, out, err);
 }
 
 const char *tq_controller_address(const tq_controller_t *ctl)
@@ -511,8 +542,9 @@ tq_status_t tq_store_open(const tq_store_conf_t *conf, tq_store_t **out, tq_erro
         snprintf(listen, sizeof listen, "ipc://%s/controller", store->folder.path);
         controller.listen = listen;
     }
+    uint64_t capacity = conf->capacity_bytes ? conf->capacity_bytes : tqi_machine_memory() / 4;
     if (rc == TQ_OK)
-        rc = tq_controller_open(&controller, &store->controller, err);
+        rc = controller_open(&controller, units_cnt, capacity, &store->controller, err);
     if (rc == TQ_OK && tqi_is_wildcard(store->controller->places.advertised)) {
         char address[TQI_ADDRESS_MAX];
 
@@ -520,7 +552,6 @@ tq_status_t tq_store_open(const tq_store_conf_t *conf, tq_store_t **out, tq_erro
         rc = tqi_advertise(store->controller->places.advertised, NULL, NULL, "controller.advertise",
                            address, err);
     }
-    uint64_t capacity = conf->capacity_bytes ? conf->capacity_bytes : tqi_machine_memory() / 4;
     for (unsigned i = 0; rc == TQ_OK && i < units_cnt; i++) {
         char unit_listen[TQI_ADDRESS_MAX + 32], host[TQI_ADDRESS_MAX];
         tq_unit_conf_t unit = {.controller = store->controller->places.inproc,

@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/stat.h>
 #include <tq/host.h>
@@ -280,6 +281,59 @@ static void stop(running_t *run)
     tq_controller_close(run->controller);
 }
 
+/* ---- limits ---------------------------------------------------------------------------------- */
+
+#define FILES_FEW 4096u
+#define FILES_LOOK_MS 2000 /* between looks at how many are left */
+
+static rlim_t files_max(void)
+{
+    struct rlimit limit;
+    return getrlimit(RLIMIT_NOFILE, &limit) == 0 ? limit.rlim_cur : RLIM_INFINITY;
+}
+
+/* As many files as we are allowed to allow ourselves. */
+static void raise_limits(void)
+{
+    struct rlimit limit;
+    /* A memory file past the limit of file sizes is an error to report, not the end. */
+    signal(SIGXFSZ, SIG_IGN);
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0)
+        return;
+    if (limit.rlim_cur < limit.rlim_max) {
+        limit.rlim_cur = limit.rlim_max;
+        if (setrlimit(RLIMIT_NOFILE, &limit) != 0)
+            fprintf(stderr, "tqd: cannot raise the limit of open files to its hard limit: %s\n",
+                    strerror(errno));
+    }
+    if (files_max() < FILES_FEW)
+        fprintf(stderr,
+                "tqd: this process may have %llu files open, and each client takes two, and two "
+                "more with each unit: raise the hard limit for many clients (ulimit -Hn, "
+                "LimitNOFILE= of systemd)\n",
+                (unsigned long long)files_max());
+}
+
+/* Says when files run out, and when they are there again: clients that can't connect can't be told.
+ * The lowest free number tells how many are open. */
+static bool tell_files(int any, bool was_short)
+{
+    rlim_t max = files_max(), spare = max / 64 + 8;
+    int free_fd = fcntl(any, F_DUPFD_CLOEXEC, 0);
+    bool is_short = free_fd < 0 || (max != RLIM_INFINITY && (rlim_t)free_fd + spare > max);
+    if (free_fd >= 0)
+        close(free_fd);
+    if (is_short && !was_short)
+        fprintf(stderr,
+                "tqd: nearly all of the %llu files that this process may have open are: new "
+                "clients cannot connect. Raise the hard limit (ulimit -Hn, LimitNOFILE= of "
+                "systemd), or have fewer clients\n",
+                (unsigned long long)max);
+    else if (was_short && !is_short)
+        fprintf(stderr, "tqd: files can be opened again\n");
+    return is_short;
+}
+
 /* Signals come as reads from here on; blocked before any thread is made, so that all inherit it. */
 static int signals_open(void)
 {
@@ -296,7 +350,11 @@ static int signals_open(void)
 static void wait_signal(int fd)
 {
     struct signalfd_siginfo info;
+    struct pollfd signalled = {.fd = fd, .events = POLLIN};
     sigset_t set;
+    bool is_short = false;
+    while (poll(&signalled, 1, FILES_LOOK_MS) <= 0)
+        is_short = tell_files(fd, is_short);
     while (read(fd, &info, sizeof info) < 0 && errno == EINTR)
         continue;
     fprintf(stderr, "tqd: stopping on %s\n", info.ssi_signo == SIGTERM ? "SIGTERM" : "SIGINT");
@@ -312,6 +370,7 @@ static exit_code_t run(const tqi_conf_t *conf, const arguments_t *args)
     tq_error_t err;
     const char *address;
     int signals = signals_open();
+    raise_limits();
     setenv("TQ_LOG", tqi_conf_text(conf, TQI_OPTION_LOG_LEVEL), 1);
     if (start(conf, &running, &address, &err) != TQ_OK) {
         name_option(conf, &err);

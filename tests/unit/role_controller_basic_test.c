@@ -150,9 +150,56 @@ static void puts_are_confirmed_in_a_batch_within_the_time(void **state)
     world_fini(&w);
 }
 
+static size_t at_most_two(void *ctx, char *why, size_t why_size)
+{
+    snprintf(why, why_size, "raise the limit of %s", (const char *)ctx);
+    return 2;
+}
+
+static tq_status_t hello_status(world_t *w, tqi_peer_t peer, char *text, size_t size)
+{
+    tqi_envelope_t env = {.version = 1, .kind = TQI_KIND_Hello, .epoch = 1};
+    tqi_msg_Hello_t msg = {.version_min = 1, .version_max = 1, .name = tqi_str("test")};
+    tqi_msg_Error_t error;
+
+    text[0] = '\0';
+    world_feed(w, peer, &env, &msg);
+    world_frame_t *f = world_find(w, peer, TQI_KIND_Hello_R, 0);
+    assert_non_null(f);
+    tq_status_t status = (tq_status_t)f->env.status;
+    if (status != TQ_OK) {
+        assert_int_equal(tqi_msg_decode(&f->env, TQI_KIND_Error, &error, NULL), TQ_OK);
+        snprintf(text, size, "%.*s", (int)error.text.len, (const char *)error.text.data);
+    }
+    world_drop(w, (size_t)(f - w->frames));
+    return status;
+}
+
+static void a_session_too_many_is_refused_with_the_reason_until_one_has_left(void **state)
+{
+    char limit[] = "this test", text[256];
+    tqi_controller_conf_t conf = {.sessions_max = at_most_two, .sessions_max_ctx = limit};
+    world_t w;
+    caller_t a = {0}, b = {0};
+
+    (void)state;
+    world_init(&w, &conf);
+    caller_hello(&a, &w, 1);
+    caller_hello(&b, &w, 2);
+    assert_int_equal(hello_status(&w, 3, text, sizeof text), TQ_E_BUSY);
+    assert_non_null(strstr(text, "2 clients"));
+    assert_non_null(strstr(text, "raise the limit of this test"));
+    caller_hello(&b, &w, 4); /* who is there comes back as before */
+    tqi_controller_session_died(w.ctl, a.session, w.now_ns);
+    world_settle(&w);
+    assert_int_equal(hello_status(&w, 3, text, sizeof text), TQ_OK);
+    world_fini(&w);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_session_too_many_is_refused_with_the_reason_until_one_has_left),
         cmocka_unit_test(rows_of_a_put_are_fetched_after_publish),
         cmocka_unit_test(a_fetch_waits_for_a_partition_that_is_not_there_yet),
         cmocka_unit_test(a_waiting_fetch_fails_exactly_at_its_deadline_and_says_what_lacks),

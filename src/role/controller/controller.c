@@ -467,6 +467,8 @@ tq_status_t tqi_controller_new(const tqi_env_t *env, const tqi_controller_conf_t
     ctl->now_ns = ctl->started_ns = now_ns;
     ctl->ping_ms = or_default(conf->ping_ms, 1000);
     ctl->watch = conf->watch;
+    ctl->sessions_max = conf->sessions_max;
+    ctl->sessions_max_ctx = conf->sessions_max_ctx;
     ctl->silence_ms = or_default(conf->silence_ms, 5000);
     ctl->unit_lost_ms = or_default(conf->unit_lost_ms, 10000);
     ctl->confirm_ms = or_default(conf->confirm_ms, 100);

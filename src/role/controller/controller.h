@@ -30,6 +30,10 @@ typedef struct tqi_controller_conf {
     uint32_t confirm_ms;   /* 100: the longest that a published put waits for its CONFIRM */
     uint32_t slice_rows;   /* 4,096, and no more: what an operation handles before others go on */
     tqi_watch_t *watch;    /* of the processes behind sessions; NULL: silence alone ends them */
+    /* How many sessions there may be now; if no more, why must say what allows more. Asked at each new
+     * one. NULL: any number. */
+    size_t (*sessions_max)(void *ctx, char *why, size_t why_size);
+    void *sessions_max_ctx;
     const void *user_conf; /* copied */
     size_t user_conf_len;
 } tqi_controller_conf_t; /* zero: the default beside it */

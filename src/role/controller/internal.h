@@ -566,7 +566,9 @@ struct tqi_controller {
     tqi_sampler_t sampler;
     char *sampler_group_by;
     tqi_buf_t user_conf;
-    tqi_watch_t *watch; /* or NULL */
+    tqi_watch_t *watch;                                            /* or NULL */
+    size_t (*sessions_max)(void *ctx, char *why, size_t why_size); /* or NULL */
+    void *sessions_max_ctx;
 
     tqi_heap_t timers;
     tqi_map_u64_t sessions; /* id to session_t */

@@ -202,6 +202,16 @@ static session_t *hello_session(tqi_controller_t *ctl, tqi_peer_t peer, const tq
         tqi_fail(err, TQ_E_CLOSING, "the store is shutting down");
         return NULL;
     }
+    if (ctl->sessions_max) {
+        char why[256] = "";
+        size_t max = ctl->sessions_max(ctl->sessions_max_ctx, why, sizeof why);
+
+        if (tqi_map_u64_count(&ctl->sessions) >= max) {
+            tqi_fail(err, TQ_E_BUSY, "the store has %zu clients, and takes %zu: %s",
+                     tqi_map_u64_count(&ctl->sessions), max, why);
+            return NULL;
+        }
+    }
     session = session_new(ctl);
     if (!session) {
         tqi_fail(err, TQ_E_NO_MEMORY, "no memory for a session");
