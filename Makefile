@@ -6,12 +6,15 @@
 BUILD ?= build/dev
 SEEDS ?= 200
 HOURS ?= 0.25
+MINUTES ?= 30
+N ?= 8192
 PY := .venv/bin/python
 MESON := .venv/bin/meson
 # meson looks for ninja on the PATH.
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 
-.PHONY: all help setup build install-py demo check check-slow sim mutants fuzz lint fmt docs bench clean
+.PHONY: all help setup build install-py demo check check-slow sim mutants fuzz soak clients
+.PHONY: lint fmt docs bench clean
 
 all: build
 
@@ -45,6 +48,14 @@ lint: ## the source checks alone
 
 sim: build ## the simulator alone: make sim SEEDS=1000
 	@tools/check setup sim --seeds $(SEEDS)
+
+soak: build install-py ## 16 processes for MINUTES=30: memory and descriptors stay, bytes are right
+	@TQ_SOAK_MINUTES=$(MINUTES) TQ_SOAK_PYTHON=$(CURDIR)/$(PY) TQ_SOAK_CSV=$(CURDIR)/build/soak.csv \
+	    PYTEST_ADDOPTS=-s $(MESON) test -C $(BUILD) -v --timeout-multiplier 0 proc_soak
+
+clients: build ## a controller with N=8192 clients, some of which work
+	@TQ_MANY_CLIENTS=$(N) PYTEST_ADDOPTS=-s $(MESON) test -C $(BUILD) -v --timeout-multiplier 5 \
+	    proc_many
 
 mutants: build ## plant faults, and show that the simulator finds each; ARGS="--help" says more
 	@tools/mutants --build $(BUILD) $(ARGS)

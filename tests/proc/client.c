@@ -19,36 +19,9 @@
 #include <tq/tq.h>
 #include <unistd.h>
 
+#include "proc.h"
+
 #define SMALL_BYTES 100
-
-static void fail(tq_status_t status, const char *text)
-{
-    printf("%s: %s\n", tq_status_name(status), text);
-    fflush(stdout);
-    exit(1);
-}
-
-static void done(tq_status_t submitted, const tq_error_t *err, tq_op_t *const *op)
-{
-    if (submitted != TQ_OK)
-        fail(submitted, err->text);
-    tq_op_wait(*op, -1);
-    if (tq_op_status(*op) != TQ_OK)
-        fail(tq_op_status(*op), tq_op_error(*op));
-}
-
-static tq_client_t *connected(const char *address)
-{
-    tq_client_conf_t conf = {.address = address, .name = "proc test", .call_timeout_ms = 60000};
-    tq_client_t *client;
-    tq_error_t err;
-
-    if (tq_client_open(&conf, &client, &err) != TQ_OK)
-        fail(err.status, err.text);
-    puts("connected");
-    fflush(stdout);
-    return client;
-}
 
 static int fetch(tq_client_t *client, int argc, char **argv)
 {
@@ -72,15 +45,6 @@ static int fetch(tq_client_t *client, int argc, char **argv)
     printf("fetched %u\n", (unsigned)tq_op_result(op)->rows_cnt);
     tq_op_free(op);
     return 0;
-}
-
-static tq_column_t bytes_column(const char *field, const void *data, size_t len)
-{
-    return (tq_column_t){.field = field,
-                         .layout = TQ_LAYOUT_UNIFORM,
-                         .desc = {.encoding = TQ_ENC_BYTES, .len = len},
-                         .data = data,
-                         .row_stride = (int64_t)len};
 }
 
 static void one_round(tq_client_t *client, const char *partition, char *bytes, size_t large_bytes)

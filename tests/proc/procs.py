@@ -126,11 +126,11 @@ def tq_start(*args, address=None, env=None):
 
 
 class Client:
-    """tests/proc/client.c, connected."""
+    """tests/proc/client.c, or a program like it, connected."""
 
-    def __init__(self, mode, address, *args):
+    def __init__(self, mode, address, *args, program=(CLIENT,)):
         self.process = subprocess.Popen(
-            [CLIENT, mode, address, *map(str, args)],
+            [*program, mode, address, *map(str, args)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
