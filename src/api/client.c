@@ -299,23 +299,23 @@ static tq_status_t client_start(tq_client_t *client, const tq_client_conf_t *con
     if (rc == TQ_OK)
         rc = tqi_inproc_ctrl_new(env, tqi_loop_mailbox(client->loop),
                                  tqi_loop_ctrl_sink(client->loop, 0), &adapter, err);
-    if (rc == TQ_OK) {
-        tqi_loop_add_ctrl(client->loop, 0, adapter);
+    if (rc == TQ_OK)
+        rc = tqi_loop_add_ctrl(client->loop, 0, adapter, err);
+    if (rc == TQ_OK)
         rc = tqi_zmq_ctrl_new(env, &zmq, tqi_loop_ctrl_sink(client->loop, 1), &adapter, err);
-    }
-    if (rc == TQ_OK) {
-        tqi_loop_add_ctrl(client->loop, 1, adapter);
+    if (rc == TQ_OK)
+        rc = tqi_loop_add_ctrl(client->loop, 1, adapter, err);
+    if (rc == TQ_OK)
         rc = tqi_inproc_payload_new(env, tqi_loop_mailbox(client->loop), client->exec,
                                     tqi_loop_sink(client->loop), &client->direct, err);
-    }
     if (rc == TQ_OK)
         rc = tqi_zmq_payload_client_new(env, tqi_loop_mailbox(client->loop), client->exec,
                                         tqi_loop_sink(client->loop), &client->stream, err);
-    if (rc == TQ_OK) {
-        tqi_loop_add_source(client->loop, tqi_zmq_payload_client_source(client->stream));
+    if (rc == TQ_OK)
+        rc = tqi_loop_add_source(client->loop, tqi_zmq_payload_client_source(client->stream), err);
+    if (rc == TQ_OK)
         rc = tqi_ways_new(env, tqi_inproc_payload_port(client->direct),
                           tqi_zmq_payload_client_port(client->stream), &client->ways, err);
-    }
     if (rc == TQ_OK) {
         tqi_client_conf_t role = {
             .address = address,

@@ -81,13 +81,15 @@ static tq_status_t loop_open(const char *thread, const char *name, const char *l
         return rc;
     rc = tqi_inproc_ctrl_new(env, tqi_loop_mailbox(loop), tqi_loop_ctrl_sink(loop, 0), &adapter,
                              err);
+    if (rc == TQ_OK)
+        rc = tqi_loop_add_ctrl(loop, 0, adapter, err);
     if (rc != TQ_OK)
         goto fail;
-    tqi_loop_add_ctrl(loop, 0, adapter);
     rc = tqi_zmq_ctrl_new(env, conf, tqi_loop_ctrl_sink(loop, 1), &adapter, err);
+    if (rc == TQ_OK)
+        rc = tqi_loop_add_ctrl(loop, 1, adapter, err);
     if (rc != TQ_OK)
         goto fail;
-    tqi_loop_add_ctrl(loop, 1, adapter);
 
     if (name)
         snprintf(address, sizeof address, INPROC "%s", name);
@@ -223,9 +225,10 @@ static tq_status_t controller_open(const tq_controller_conf_t *conf, unsigned un
         rc = controller_advertise(&ctl->places, conf->advertise, err);
     if (rc == TQ_OK)
         rc = tqi_pidfd_watch_new(tqi_env_malloc(), controller_process_died, ctl, &ctl->watch, err);
+    if (rc == TQ_OK)
+        rc = tqi_loop_add_source(ctl->loop, tqi_pidfd_watch_source(ctl->watch), err);
     if (rc == TQ_OK) {
         role.watch = tqi_pidfd_watch_port(ctl->watch);
-        tqi_loop_add_source(ctl->loop, tqi_pidfd_watch_source(ctl->watch));
         rc = tqi_controller_new(tqi_env_malloc(), &role, tqi_loop_ctrl(ctl->loop), tqi_now_ns(),
                                 &ctl->role, err);
     }
@@ -432,6 +435,8 @@ tq_status_t tq_unit_open(const tq_unit_conf_t *conf, tq_unit_t **out, tq_error_t
                                       tqi_loop_mailbox(unit->loop), tqi_loop_sink(unit->loop),
                                       &unit->payload, err);
     if (rc == TQ_OK)
+        rc = tqi_loop_add_source(unit->loop, tqi_zmq_payload_unit_source(unit->payload), err);
+    if (rc == TQ_OK)
         rc = unit_advertise(unit, conf, err);
     if (rc == TQ_OK) {
         const char *addresses[2] = {unit->places.inproc, unit->places.advertised};
@@ -448,7 +453,6 @@ tq_status_t tq_unit_open(const tq_unit_conf_t *conf, tq_unit_t **out, tq_error_t
             .column_reserve_percent = conf->column_reserve_percent,
             .lease_ms = conf->lease_ms,
         };
-        tqi_loop_add_source(unit->loop, tqi_zmq_payload_unit_source(unit->payload));
         rc = tqi_unit_new(env, &role, tqi_loop_ctrl(unit->loop),
                           tqi_zmq_payload_unit_port(unit->payload),
                           tqi_inproc_arena_port(unit->arena), tqi_now_ns(), &unit->role, err);

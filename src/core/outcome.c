@@ -18,6 +18,7 @@ typedef struct entry {
     tqi_node_t node;
     uint64_t seq;
     bool is_done;    /* inbox: the reply is kept; outbox: a reply came */
+    uint32_t late;   /* inbox, not 0: executed, and what is left of its reply */
     void *user;      /* outbox */
     tqi_buf_t frame; /* inbox: the reply; outbox: the request */
 } entry_t;
@@ -147,7 +148,7 @@ void tqi_inbox_ack(tqi_inbox_t *in, uint64_t ack, const uint8_t *open, uint32_t 
         if (e->seq > ack)
             break;
         /* One that is still being worked on leaves when it is done. */
-        if (!e->is_done || !tqi_intervals_contains(&in->acked, e->seq))
+        if ((!e->is_done && !e->late) || !tqi_intervals_contains(&in->acked, e->seq))
             continue;
         uint64_t seq = e->seq;
         window_remove(&in->window, e);
@@ -165,7 +166,7 @@ tqi_admit_t tqi_inbox_admit(tqi_inbox_t *in, uint64_t seq, const tqi_buf_t **rep
         return TQI_ADMIT_DONE;
     }
     if (e)
-        return TQI_ADMIT_PENDING;
+        return e->late ? TQI_ADMIT_LATE : TQI_ADMIT_PENDING;
     if (tqi_intervals_contains(&in->acked, seq))
         return TQI_ADMIT_OLD;
     if (in->window.list.cnt >= TQ_OUTSTANDING_MAX || in->window.kept_bytes >= KEPT_BYTES_MAX)
@@ -188,7 +189,22 @@ tq_status_t tqi_inbox_done(tqi_inbox_t *in, uint64_t seq, const tqi_buf_t *reply
         return rc;
     window_keep(&in->window, e, &copy);
     e->is_done = true;
+    e->late = 0;
     return TQ_OK;
+}
+
+void tqi_inbox_late(tqi_inbox_t *in, uint64_t seq, uint32_t outcome)
+{
+    entry_t *e = window_get(&in->window, seq);
+    tqi_assert(e && !e->is_done && outcome != 0);
+    e->late = outcome;
+}
+
+uint32_t tqi_inbox_outcome(const tqi_inbox_t *in, uint64_t seq)
+{
+    const entry_t *e = window_get(&in->window, seq);
+    tqi_assert(e && e->late);
+    return e->late;
 }
 
 bool tqi_inbox_is_acked(const tqi_inbox_t *in, uint64_t seq)
@@ -203,7 +219,7 @@ uint32_t tqi_inbox_missing(const tqi_inbox_t *in, const uint8_t *open, uint32_t 
     for (uint32_t i = 0; i < open_cnt && cnt < max; i++) {
         uint64_t seq = tqi_load_le64(open + (size_t)i * 8);
         const entry_t *e = window_get(&in->window, seq);
-        if (!e || e->is_done)
+        if (!e || e->is_done || e->late)
             out[cnt++] = seq;
     }
     return cnt;
@@ -212,7 +228,7 @@ uint32_t tqi_inbox_missing(const tqi_inbox_t *in, const uint8_t *open, uint32_t 
 uint32_t tqi_inbox_pending_cnt(const tqi_inbox_t *in)
 {
     uint32_t cnt = 0;
-    tqi_list_each(&in->window.list, n) cnt += !entry_of(n)->is_done;
+    tqi_list_each(&in->window.list, n) cnt += !entry_of(n)->is_done && !entry_of(n)->late;
     return cnt;
 }
 

@@ -27,6 +27,7 @@ typedef enum tqi_admit {
     TQI_ADMIT_NEW = 1, /* execute it, then call tqi_inbox_done */
     TQI_ADMIT_PENDING, /* it is being executed: drop this copy */
     TQI_ADMIT_DONE,    /* send the kept reply again */
+    TQI_ADMIT_LATE,    /* executed: make a reply from tqi_inbox_outcome, and call tqi_inbox_done */
     TQI_ADMIT_OLD,     /* acknowledged long ago: drop */
     TQI_ADMIT_BUSY,    /* over 1,024 open or 16 MiB kept: answer E_BUSY, nothing is remembered */
     TQI_ADMIT_NO_MEMORY,
@@ -47,8 +48,13 @@ void tqi_inbox_ack(tqi_inbox_t *in, uint64_t ack, const uint8_t *open, uint32_t 
 tqi_admit_t tqi_inbox_admit(tqi_inbox_t *in, uint64_t seq, const tqi_buf_t **reply);
 
 /* The outcome of an admitted seq: keeps a copy of the reply frame (body and all). E_NO_MEMORY
- * leaves the seq pending and the caller answers E_BUSY later: never lose an outcome silently. */
+ * leaves the seq as it is: then, as for a reply that can't even be made, there is tqi_inbox_late. */
 tq_status_t tqi_inbox_done(tqi_inbox_t *in, uint64_t seq, const tqi_buf_t *reply);
+/* Keeps a number, not 0, in place of the reply, for which there is always room. Its sender is told
+ * by PING to send the request again, and then gets a reply that is made of the number. */
+void tqi_inbox_late(tqi_inbox_t *in, uint64_t seq, uint32_t outcome);
+/* The number of a seq for which ADMIT_LATE came. */
+uint32_t tqi_inbox_outcome(const tqi_inbox_t *in, uint64_t seq);
 
 /* The sender has acknowledged it without waiting for the outcome: it will never take one. */
 bool tqi_inbox_is_acked(const tqi_inbox_t *in, uint64_t seq);

@@ -17,7 +17,6 @@
 #include "base/size.h"
 #include "sys/clock.h"
 #include "sys/limit.h"
-#include "sys/log.h"
 #include "sys/thread.h"
 
 #define CTRL_MAX 4
@@ -249,20 +248,22 @@ const tqi_sink_t *tqi_loop_ctrl_sink(tqi_loop_t *loop, unsigned slot)
     return &loop->slots[slot].sink;
 }
 
-void tqi_loop_add_ctrl(tqi_loop_t *loop, unsigned slot, tqi_ctrl_adapter_t *adapter)
+tq_status_t tqi_loop_add_ctrl(tqi_loop_t *loop, unsigned slot, tqi_ctrl_adapter_t *adapter,
+                              tqi_err_t *err)
 {
     tqi_assert(slot < CTRL_MAX && !loop->slots[slot].adapter);
     loop->slots[slot].adapter = adapter;
-    tqi_loop_add_source(loop, &adapter->source);
+    return tqi_loop_add_source(loop, &adapter->source, err);
 }
 
-void tqi_loop_add_source(tqi_loop_t *loop, tqi_source_t *source)
+tq_status_t tqi_loop_add_source(tqi_loop_t *loop, tqi_source_t *source, tqi_err_t *err)
 {
     tqi_assert(loop->sources_cnt < SOURCES_MAX && !loop->is_started);
-    loop->sources[loop->sources_cnt++] = source;
     struct epoll_event event = {.events = EPOLLIN};
     if (source->fd >= 0 && epoll_ctl(loop->epoll_fd, EPOLL_CTL_ADD, source->fd, &event) != 0)
-        tqi_log_error("loop", "cannot wait for a source: %s", strerror(errno));
+        return tqi_fail(err, TQ_E_SYSTEM, "epoll: %s", strerror(errno));
+    loop->sources[loop->sources_cnt++] = source;
+    return TQ_OK;
 }
 
 tqi_ctrl_t *tqi_loop_ctrl(tqi_loop_t *loop)

@@ -25,11 +25,12 @@ tqi_mailbox_t *tqi_loop_mailbox(tqi_loop_t *loop);
 const tqi_sink_t *tqi_loop_sink(tqi_loop_t *loop);
 
 /* The sink that ctrl adapter number `slot` (0, 1, ...) must be made with, then the adapter itself,
- * which the loop owns from now on. At most 4. */
+ * which the loop owns from now on, also on error. At most 4. E_SYSTEM. */
 const tqi_sink_t *tqi_loop_ctrl_sink(tqi_loop_t *loop, unsigned slot);
-void tqi_loop_add_ctrl(tqi_loop_t *loop, unsigned slot, tqi_ctrl_adapter_t *adapter);
-/* Another source to wait for (a payload adapter); stays the caller's. At most 4. */
-void tqi_loop_add_source(tqi_loop_t *loop, tqi_source_t *source);
+tq_status_t tqi_loop_add_ctrl(tqi_loop_t *loop, unsigned slot, tqi_ctrl_adapter_t *adapter,
+                              tqi_err_t *err);
+/* Another source to wait for (a payload adapter); stays the caller's. At most 4. E_SYSTEM. */
+tq_status_t tqi_loop_add_source(tqi_loop_t *loop, tqi_source_t *source, tqi_err_t *err);
 
 /* One ctrl port over all ctrl adapters, by the address's scheme. */
 tqi_ctrl_t *tqi_loop_ctrl(tqi_loop_t *loop);

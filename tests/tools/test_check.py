@@ -17,6 +17,7 @@ def check(tool):
         ("12 passed, 1 skipped in 0.1s\n", [("tests", 12)]),
         ("seeds 200\n", [("seeds", 200)]),
         ("corpus 31 inputs\n", [("inputs", 31)]),
+        ("refusals 12\n", [("refusals", 12)]),
         ("whatever a plain program says\n", [("tests", 1)]),
     ],
 )

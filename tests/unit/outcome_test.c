@@ -84,6 +84,44 @@ static void an_outcome_that_nobody_waits_for_any_more_is_dropped(void **state)
     assert_int_equal(e.bytes, 0);
 }
 
+static void an_outcome_that_finds_no_memory_is_asked_for_again(void **state)
+{
+    unit_env_t e;
+    const tqi_buf_t *kept;
+    tqi_buf_t reply;
+    uint8_t open[8];
+    uint64_t missing[1];
+
+    (void)state;
+    unit_env_init(&e);
+    tqi_inbox_t *in = tqi_inbox_new(&e.env);
+    reply_for(&reply, &e, 1);
+    for (int is_acked = 0; is_acked < 2; is_acked++) {
+        uint64_t seq = 1 + (uint64_t)is_acked;
+        tqi_store_le64(open, seq);
+        assert_int_equal(tqi_inbox_admit(in, seq, &kept), TQI_ADMIT_NEW);
+        e.fail_after = 0;
+        assert_int_equal(tqi_inbox_done(in, seq, &reply), TQ_E_NO_MEMORY);
+        assert_int_equal(tqi_inbox_missing(in, open, 1, missing, 1), 0);
+        tqi_inbox_late(in, seq, 7);
+        assert_int_equal(tqi_inbox_pending_cnt(in), 0);
+        assert_int_equal(tqi_inbox_missing(in, open, 1, missing, 1), 1);
+        assert_int_equal(tqi_inbox_admit(in, seq, &kept), TQI_ADMIT_LATE);
+        assert_int_equal(tqi_inbox_outcome(in, seq), 7);
+        e.fail_after = UINT64_MAX;
+        if (is_acked) { /* nobody waits for it any more */
+            tqi_inbox_ack(in, seq, NULL, 0, NULL, NULL);
+            assert_int_equal(tqi_inbox_admit(in, seq, &kept), TQI_ADMIT_OLD);
+        } else {
+            assert_int_equal(tqi_inbox_done(in, seq, &reply), TQ_OK);
+            assert_int_equal(tqi_inbox_admit(in, seq, &kept), TQI_ADMIT_DONE);
+        }
+    }
+    tqi_buf_fini(&reply);
+    tqi_inbox_free(in);
+    assert_int_equal(e.bytes, 0);
+}
+
 static void a_ping_names_all_that_is_open_other_frames_what_is_older_than_taken(void **state)
 {
     unit_env_t e;
@@ -328,6 +366,7 @@ int main(void)
         cmocka_unit_test(a_request_sent_again_gets_the_kept_reply),
         cmocka_unit_test(beyond_the_window_nothing_is_executed_or_remembered),
         cmocka_unit_test(an_outcome_that_nobody_waits_for_any_more_is_dropped),
+        cmocka_unit_test(an_outcome_that_finds_no_memory_is_asked_for_again),
         cmocka_unit_test(a_ping_names_all_that_is_open_other_frames_what_is_older_than_taken),
         cmocka_unit_test(a_request_that_is_withdrawn_can_be_asked_again_without_memory_for_it),
         cmocka_unit_test(a_cleared_outbox_is_as_new_and_needs_no_memory_for_it),

@@ -152,6 +152,42 @@ static void a_cancelled_fetch_leaves_and_is_answered(void **state)
     world_fini(&w);
 }
 
+static void a_cancel_that_comes_before_its_fetch_is_the_fetchs_answer(void **state)
+{
+    world_t w;
+    caller_t c = {0};
+    store_unit_t u = {0};
+    uint64_t rows[2], got[2];
+    tqi_msg_Fetch_t fetch = {.partition = tqi_str("p"),
+                             .task = tqi_str("t"),
+                             .fields = strs("a"),
+                             .rows_cnt = 2,
+                             .mode = TQ_FETCH};
+    tqi_msg_CancelOp_R_t reply;
+    tqi_buf_t frame;
+
+    (void)state;
+    setup(&w, &c, &u);
+    uint64_t lost = ++c.seq;
+    assert_int_equal(call(&c, CancelOp, &reply, &frame, .target_seq = lost), TQ_OK);
+    assert_true(reply.is_cancelled);
+    tqi_buf_fini(&frame);
+    for (int i = 0; i < 2; i++) { /* at once, and when the FETCH comes after all */
+        assert_int_equal(fetch_take(&c, lost, got, 2), UINT32_MAX);
+        assert_int_equal(c.err.status, TQ_E_CANCELLED);
+        caller_repeat(&c, TQI_KIND_Fetch, lost, &fetch);
+        world_settle(&w);
+    }
+    assert_int_equal(fetch_take(&c, lost, got, 2), UINT32_MAX);
+    put_rows(&c, "p", 2, strs("a"), rows);
+    consumed_is(&c, "t", 0);
+    /* What is not older than the cancel is nobody's. */
+    assert_int_equal(call(&c, CancelOp, &reply, &frame, .target_seq = c.seq + 9), TQ_OK);
+    assert_false(reply.is_cancelled);
+    tqi_buf_fini(&frame);
+    world_fini(&w);
+}
+
 static void waiters_are_served_in_order_of_arrival_and_hold_nobody_up(void **state)
 {
     world_t w;
@@ -522,6 +558,7 @@ int main(void)
         cmocka_unit_test(a_reset_makes_older_grants_final),
         cmocka_unit_test(returned_rows_go_to_who_waits),
         cmocka_unit_test(a_cancelled_fetch_leaves_and_is_answered),
+        cmocka_unit_test(a_cancel_that_comes_before_its_fetch_is_the_fetchs_answer),
         cmocka_unit_test(waiters_are_served_in_order_of_arrival_and_hold_nobody_up),
         cmocka_unit_test(a_waiter_for_whole_groups_waits_although_rows_are_enough),
         cmocka_unit_test(polling_answers_at_once_with_nothing),

@@ -512,23 +512,27 @@ void tqi_ctl_fetch_due(tqi_controller_t *ctl, request_t *req)
 void tqi_ctl_cancel_handle(tqi_controller_t *ctl, request_t *req)
 {
     uint64_t target = req->msg.cancel.target_seq;
-    bool is_cancelled = false;
+    bool is_cancelled = false, is_here = false;
     tqi_err_t err;
 
+    tqi_fail(&err, TQ_E_CANCELLED, "cancelled by the caller");
     tqi_list_each(&req->session->requests, node)
     {
         request_t *other = tqi_container_of(node, request_t, in_session);
 
         if (other == req || other->seq != target || other->is_replied)
             continue;
+        is_here = true;
         if (!other->is_parked && other->kind != TQI_KIND_Fetch)
             break;
         is_cancelled = true;
         other->is_cancelled = true;
-        tqi_fail(&err, TQ_E_CANCELLED, "cancelled by the caller");
         tqi_ctl_request_leave(ctl, other, &err);
         break;
     }
+    /* One that was lost on its way would come again later, and wait, with nobody to cancel it. */
+    if (!is_here && target > 0 && target < req->seq)
+        is_cancelled = tqi_ctl_request_forestall(ctl, req->session, TQI_KIND_Fetch, target, &err);
     tqi_ctl_request_reply(ctl, req, &(tqi_msg_CancelOp_R_t){.is_cancelled = is_cancelled});
 }
 

@@ -278,6 +278,10 @@ tq_status_t tqi_ctl_request_own(tqi_controller_t *ctl, request_t *req);
 void tqi_ctl_request_start(tqi_controller_t *ctl, request_t *req);
 /* A request of a known session whose seq is not 0, checked against the session's window. */
 void tqi_ctl_request_admit(tqi_controller_t *ctl, session_t *session, const tqi_envelope_t *env);
+/* Answers a request that has not come yet, so that it is not executed when it does. False: it has
+ * come, or there is no room to remember it. */
+bool tqi_ctl_request_forestall(tqi_controller_t *ctl, session_t *session, uint16_t kind,
+                               uint64_t seq, const tqi_err_t *err);
 /* Answers once; msg is the struct of the reply's kind. Not OK: it was answered with that error. */
 tq_status_t tqi_ctl_request_reply(tqi_controller_t *ctl, request_t *req, const void *msg);
 /* The same for what has been done and can't be taken back: never an error. Where the answer does not

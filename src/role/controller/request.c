@@ -489,6 +489,34 @@ void tqi_ctl_request_start(tqi_controller_t *ctl, request_t *req)
     tqi_ctl_part_run(ctl, part);
 }
 
+/* The outcome of a seq that was admitted, and of which nothing was done. */
+static void outcome_refused(tqi_controller_t *ctl, session_t *session, const tqi_envelope_t *env,
+                            const tqi_err_t *err)
+{
+    tqi_buf_t frame;
+
+    if (frame_make_error(ctl, env, err, NULL, 0, NULL, &frame) == TQ_OK &&
+        tqi_inbox_done(session->inbox, env->seq, &frame) == TQ_OK) {
+        frame_send(ctl, session->peer, &frame);
+        return;
+    }
+    tqi_inbox_late(session->inbox, env->seq, (uint32_t)err->status);
+    tqi_buf_fini(&frame);
+}
+
+bool tqi_ctl_request_forestall(tqi_controller_t *ctl, session_t *session, uint16_t kind,
+                               uint64_t seq, const tqi_err_t *err)
+{
+    const tqi_buf_t *kept;
+    tqi_envelope_t env = {
+        .kind = kind, .session = session->id, .epoch = session->epoch, .seq = seq};
+
+    if (tqi_inbox_admit(session->inbox, seq, &kept) != TQI_ADMIT_NEW)
+        return false;
+    outcome_refused(ctl, session, &env, err);
+    return true;
+}
+
 void tqi_ctl_request_admit(tqi_controller_t *ctl, session_t *session, const tqi_envelope_t *env)
 {
     const tqi_buf_t *kept;
@@ -501,6 +529,11 @@ void tqi_ctl_request_admit(tqi_controller_t *ctl, session_t *session, const tqi_
         break;
     case TQI_ADMIT_PENDING:
     case TQI_ADMIT_OLD:
+        return;
+    case TQI_ADMIT_LATE:
+        tqi_fail(&err, (tq_status_t)tqi_inbox_outcome(session->inbox, env->seq),
+                 "there was no memory to say why");
+        outcome_refused(ctl, session, env, &err);
         return;
     case TQI_ADMIT_DONE:
         ctl->cnt_replayed++;
@@ -523,11 +556,7 @@ void tqi_ctl_request_admit(tqi_controller_t *ctl, session_t *session, const tqi_
     req = request_new(ctl, session, env);
     if (!req) {
         tqi_fail(&err, TQ_E_NO_MEMORY, "no memory for a request");
-        if (frame_make_error(ctl, env, &err, NULL, 0, NULL, &frame) == TQ_OK &&
-            tqi_inbox_done(session->inbox, env->seq, &frame) == TQ_OK)
-            frame_send(ctl, session->peer, &frame);
-        else
-            tqi_buf_fini(&frame);
+        outcome_refused(ctl, session, env, &err);
         return;
     }
     req->borrowed = (tqi_bytes_t){ctl->frame, (uint32_t)ctl->frame_len};

@@ -169,7 +169,8 @@ void get_on_prepare(tqi_unit_t *unit, session_t *session, request_t *request,
     tqi_objects_pin(unit->objs, &t->view);
     transfer_event(unit, t, TQI_TRANSFER_EV_GRANT, now_ns);
     ready.columns = tqi_strs_builder_view(&unit->strs);
-    reply(unit, request, &ready);
+    if (!reply(unit, request, &ready)) /* nobody will say RELEASE */
+        transfer_event(unit, t, TQI_TRANSFER_EV_CANCEL, now_ns);
 }
 
 /* Hands the frames to the port. */

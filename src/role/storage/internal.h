@@ -57,6 +57,7 @@ typedef struct request {
     uint64_t request_id;
     uint32_t epoch;
     uint16_t kind; /* 0: none is owed */
+    bool is_fused; /* PREPARE and COMMIT in one: its OK needs no body */
 } request_t;
 
 /* One client process. */
@@ -197,8 +198,9 @@ void session_free(tqi_unit_t *unit, session_t *session);
 void session_fini(tqi_unit_t *unit);
 
 /* Answers a request, once, and keeps the answer as its outcome. request->kind is 0 after that; a
- * request of kind 0 is owed nothing. */
-void reply(tqi_unit_t *unit, request_t *request, const void *msg);
+ * request of kind 0 is owed nothing. False: there is no memory for the answer, and the client will
+ * hear E_NO_MEMORY instead. */
+bool reply(tqi_unit_t *unit, request_t *request, const void *msg);
 void reply_error(tqi_unit_t *unit, request_t *request, tq_status_t status, const char *text,
                  const tqi_blame_t *blame);
 /* A message that nobody asked for: to->kind is its own. */

@@ -263,7 +263,12 @@ static void pong(tqi_unit_t *unit, request_t *request, const tqi_envelope_t *env
 void link_on_message(tqi_unit_t *unit, const tqi_envelope_t *env, const void *data, size_t len,
                      uint64_t now_ns)
 {
-    request_t request = {unit->controller, 0, env->seq, env->request_id, env->epoch, env->kind};
+    request_t request = {.peer = unit->controller,
+                         .session = 0,
+                         .seq = env->seq,
+                         .request_id = env->request_id,
+                         .epoch = env->epoch,
+                         .kind = env->kind};
 
     /* It was silent for longer than it may be: it may have given up on us meanwhile, and what it
      * ordered then comes before we serve again. */

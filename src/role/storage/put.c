@@ -227,6 +227,7 @@ void put_on_prepare(tqi_unit_t *unit, session_t *session, request_t *request,
     tq_status_t rc = check_request(unit, session, msg, &kind, &err);
     transfer_t *t = NULL;
 
+    request->is_fused = msg->is_fused;
     if (rc == TQ_OK) {
         t = transfer_new(unit, session, msg->transfer, kind);
         if (!t)

@@ -71,31 +71,51 @@ void say(tqi_unit_t *unit, const request_t *to, const void *msg)
     send_frame(unit, to->peer, &frame);
 }
 
-static void reply_status(tqi_unit_t *unit, request_t *request, tq_status_t status, const void *msg)
+/* OK to such a request says nothing without its body. */
+static bool needs_body(const request_t *request)
+{
+    switch (request->kind) {
+    case TQI_KIND_PreparePut:
+        return !request->is_fused;
+    case TQI_KIND_PrepareGet:
+    case TQI_KIND_Renew:
+    case TQI_KIND_Stat:
+        return true;
+    default:
+        return false;
+    }
+}
+
+/* False: there is no memory for the answer, and the client will be told so instead. */
+static bool reply_status(tqi_unit_t *unit, request_t *request, tq_status_t status, const void *msg)
 {
     session_t *session = tqi_map_u64_get(&unit->sessions, request->session);
     tqi_peer_t peer = request->peer;
     tqi_buf_t frame;
+    tq_status_t outcome = status == TQ_OK && needs_body(request) ? TQ_E_NO_MEMORY : status;
+    bool is_said;
 
     if (request->kind == 0)
-        return;
+        return true;
     /* The client may have a new connection by now. */
     if (session && session->peer) {
         peer = session->peer;
         request->epoch = session->epoch;
     }
     encode_reply(unit, request, status, msg, &frame);
-    /* Without memory to keep the outcome it still goes out once; if it is lost then, the client is
-     * told nothing and its write ends as OutcomeUnknown. */
-    if (session && session->state != SESSION_ENDED && request->seq && frame.data)
-        (void)tqi_inbox_done(session->inbox, request->seq, &frame);
+    /* Without memory for all of it, its status is kept, and said when the client asks again. */
+    if (session && session->state != SESSION_ENDED && request->seq &&
+        (!frame.data || tqi_inbox_done(session->inbox, request->seq, &frame) != TQ_OK))
+        tqi_inbox_late(session->inbox, request->seq, 1 + (uint32_t)outcome);
+    is_said = frame.data || outcome == status;
     request->kind = 0;
     send_frame(unit, peer, &frame);
+    return is_said;
 }
 
-void reply(tqi_unit_t *unit, request_t *request, const void *msg)
+bool reply(tqi_unit_t *unit, request_t *request, const void *msg)
 {
-    reply_status(unit, request, TQ_OK, msg);
+    return reply_status(unit, request, TQ_OK, msg);
 }
 
 void reply_error(tqi_unit_t *unit, request_t *request, tq_status_t status, const char *text,
@@ -422,6 +442,19 @@ static bool is_client_kind(uint16_t kind)
     }
 }
 
+/* What was executed, and found no memory for its reply. */
+static void reply_late(tqi_unit_t *unit, session_t *session, const request_t *request)
+{
+    tq_status_t status = (tq_status_t)(tqi_inbox_outcome(session->inbox, request->seq) - 1);
+    request_t owed = *request;
+
+    owed.is_fused = true; /* if it is OK, no body is needed */
+    if (status == TQ_OK)
+        reply(unit, &owed, NULL);
+    else
+        reply_error(unit, &owed, status, "the storage unit was out of memory for its answer", NULL);
+}
+
 /* Whether a request may go on; else it was answered, or dropped. */
 static bool admit(tqi_unit_t *unit, session_t *session, const request_t *request)
 {
@@ -442,6 +475,9 @@ static bool admit(tqi_unit_t *unit, session_t *session, const request_t *request
         if (tqi_buf_append(&frame, kept->data, kept->len) != TQ_OK)
             tqi_buf_fini(&frame);
         send_frame(unit, session->peer, &frame);
+        return false;
+    case TQI_ADMIT_LATE:
+        reply_late(unit, session, request);
         return false;
     case TQI_ADMIT_BUSY:
         reply_refused(unit, request, TQ_E_BUSY,
@@ -475,7 +511,12 @@ static void forget_given_up(session_t *session, const tqi_envelope_t *env)
 void session_on_message(tqi_unit_t *unit, tqi_peer_t peer, const tqi_envelope_t *env,
                         const void *data, size_t len, uint64_t now_ns)
 {
-    request_t request = {peer, env->session, env->seq, env->request_id, env->epoch, env->kind};
+    request_t request = {.peer = peer,
+                         .session = env->session,
+                         .seq = env->seq,
+                         .request_id = env->request_id,
+                         .epoch = env->epoch,
+                         .kind = env->kind};
     const binding_t *binding;
     session_t *session;
     tqi_err_t err = {0};
