@@ -35,6 +35,15 @@ from transfer_queue import _core
 from transfer_queue._values import Codec
 from transfer_queue.errors import UnsupportedError, UsageError
 
+try:
+    # What torch.nested.nested_tensor_from_jagged calls, which (in torch 2.13) prints a warning about
+    # its own use of is_fx_tracing at the first call in each process.
+    from torch.nested._internal.nested_tensor import (
+        nested_view_from_values_offsets_lengths as _nested_view,
+    )
+except ImportError:
+    _nested_view = None
+
 # What _core.put takes as one column, and what Op.columns gives.
 ColumnSpec = tuple[Any, ...]
 Column = Tensor | NonTensorStack
@@ -320,6 +329,15 @@ def _cell(name: str, buffer: Any, value: tuple[int, tuple[int, ...], int, int]) 
 def _jagged(
     values: Tensor, offsets: Tensor, ragged_dim: int, shortest: int, longest: int
 ) -> Tensor:
+    if _nested_view is not None:
+        return _nested_view(
+            values,
+            offsets,
+            None,
+            ragged_idx=ragged_dim,
+            min_seqlen=shortest,
+            max_seqlen=longest,
+        )
     return torch.nested.nested_tensor_from_jagged(
         values, offsets, jagged_dim=ragged_dim, min_seqlen=shortest, max_seqlen=longest
     )

@@ -101,8 +101,9 @@ def init(
             session = Session(address, **settings.client)
             _process.client = TransferQueueClient._of_session(_client_id(), session)
             return conf
-        _warn_of_ray()
         _embed(config, settings)
+        if settings.runtime == "auto":
+            _warn_of_ray(config.controller.zmq_info)
         return config
 
 
@@ -126,14 +127,23 @@ def _client_id() -> str:
     return f"TransferQueueClient_{os.getpid()}"
 
 
-def _warn_of_ray() -> None:
+def _warn_of_ray(address: str) -> None:
+    """Says where the store is, in a process that would rather have it in Ray."""
     ray = sys.modules.get("ray")
     if ray is not None and ray.is_initialized():
-        logger.warning(
-            "init: this process is connected to Ray, where tq can't place a store yet; it makes "
-            "one in this process, which other processes reach through TQ_ADDRESS=%s only",
-            "ipc://...",
-        )
+        why = "this process is connected to Ray"
+    elif os.environ.get("RAY_ADDRESS"):
+        why = "RAY_ADDRESS is set"
+    else:
+        return
+    logger.warning(
+        "init: %s, but this release can't place a store in Ray: the store is in this process, and "
+        "ends with it. Ray's workers do not find it by themselves: on this machine give them "
+        "TQ_ADDRESS=%s (runtime_env env_vars), for other machines set listen, or run a tqd and give "
+        "its address to all. runtime: embedded says that this is meant, and ends this warning",
+        why,
+        address,
+    )
 
 
 def close() -> None:

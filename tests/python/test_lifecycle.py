@@ -8,15 +8,17 @@ import logging
 import os
 import pickle
 import re
+import sys
 import threading
 import time
+import types
 
 import pytest
 import torch
 from omegaconf import OmegaConf
 from omegaconf.errors import ConfigKeyError
 from packaging.version import Version
-from tqtest import keys_of, ragged, rows
+from tqtest import Program, keys_of, ragged, rows
 
 import transfer_queue as tq
 from transfer_queue import _core, errors
@@ -118,6 +120,48 @@ def test_an_embedded_store_inside_another_restores_the_address(monkeypatch):
     tq.close()
     assert os.environ["TQ_ADDRESS"] == store.public_address
     store.close()
+
+
+def test_an_embedded_store_listens_and_is_advertised_as_asked(monkeypatch):
+    config = tq.init({"listen": "tcp://0.0.0.0:*", "advertise": "localhost"})
+    address = os.environ["TQ_ADDRESS"]
+    assert re.match(r"tcp://localhost:\d+#", address)
+    assert config.controller.zmq_info == address
+    tq.kv_put("k", "p", {"x": torch.arange(50_000)})
+    with Program(
+        """
+        import transfer_queue as tq
+        print(int(tq.kv_batch_get(["k"], "p")["x"].values().sum()))
+        """
+    ) as other:
+        assert other.hear() == str(50_000 * 49_999 // 2)
+    tq.close()
+    monkeypatch.setenv("TQ_LISTEN", "tcp://127.0.0.1:*")
+    monkeypatch.setenv("TQ_ADVERTISE", "127.0.0.7")
+    tq.init()
+    assert os.environ["TQ_ADDRESS"].startswith("tcp://127.0.0.7:")
+    tq.close()
+    with pytest.raises(UsageError, match=r"controller\.advertise"):
+        tq.init({"advertise": "*"})
+
+
+@pytest.mark.parametrize("is_connected", [True, False])
+def test_in_ray_it_is_told_where_the_store_is(monkeypatch, caplog, is_connected):
+    if is_connected:
+        ray = types.ModuleType("ray")
+        ray.is_initialized = lambda: True
+        monkeypatch.setitem(sys.modules, "ray", ray)
+    else:
+        monkeypatch.setenv("RAY_ADDRESS", "10.0.0.1:6379")
+    with caplog.at_level(logging.WARNING, "transfer_queue"):
+        tq.init()
+    assert f"TQ_ADDRESS={os.environ['TQ_ADDRESS']}" in caplog.text
+    assert "runtime: embedded" in caplog.text
+    tq.close()
+    caplog.clear()
+    with caplog.at_level(logging.WARNING, "transfer_queue"):
+        tq.init({"runtime": "embedded"})
+    assert caplog.text == ""
 
 
 @pytest.mark.parametrize("address", ["ipc:///tmp/tq-test-nobody-here", "tcp://127.0.0.1:1"])

@@ -6,7 +6,12 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import subprocess
+import sys
+import tempfile
+import textwrap
 import time
+from pathlib import Path
 
 import pytest
 import torch
@@ -315,3 +320,50 @@ print(client.get_meta(["x"], 1, {partition!r}, task_name="t", timeout=5).size)
         os.kill(child.pid, signal.SIGINT)
         assert child.hear() == "interrupted"
         assert child.hear() == "1"
+
+
+def test_nothing_is_said_about_a_read():
+    """torch prints a warning of its own at the first jagged tensor made the documented way."""
+    code = """
+        import torch, transfer_queue as tq
+        tq.init()
+        tq.kv_put("k", "p", {"x": torch.arange(6.0)})
+        column = tq.kv_batch_get(["k"], "p").get("x")
+        assert column.is_nested and column._max_seqlen == 6 and column._min_seqlen == 6
+        assert column.unbind()[0].tolist() == [0, 1, 2, 3, 4, 5]
+        tq.close()
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code)],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+
+
+def test_the_folder_of_a_store_that_was_killed_goes_with_the_next():
+    # Sockets' paths have 107 bytes: pytest's own folders are too long.
+    base = Path(tempfile.mkdtemp(prefix="tqr-"))
+    env = {"XDG_RUNTIME_DIR": str(base)}
+    code = """
+        import sys, transfer_queue as tq
+        tq.init({"runtime": "embedded"})
+        print("ready")
+        sys.stdin.readline()
+        tq.close()
+    """
+    with Program(code, **env) as killed:
+        assert killed.hear() == "ready"
+        (left,) = base.iterdir()
+        killed.kill()
+    assert left.exists()
+    with Program(code, **env) as other:
+        assert other.hear() == "ready"
+        assert not left.exists()
+        assert len(list(base.iterdir())) == 1
+        other.say()
+        assert other.end()[0] == 0
+    base.rmdir()
