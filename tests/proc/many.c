@@ -446,7 +446,7 @@ int main(int argc, char **argv)
     must(tqi_buffers_new(0, &many.buffers, &err), &err);
     must(tqi_loop_new("tq-many", &many.loop, &err), &err);
     must(tqi_zmq_ctrl_new(env, NULL, tqi_loop_ctrl_sink(many.loop, 0), &adapter, &err), &err);
-    tqi_loop_add_ctrl(many.loop, 0, adapter);
+    must(tqi_loop_add_ctrl(many.loop, 0, adapter, &err), &err);
     must(tqi_loop_start(many.loop, &many.role, &err), &err);
     lines(&many);
     tqi_loop_stop(many.loop);
