@@ -125,6 +125,15 @@ void tqi_inbox_free(tqi_inbox_t *in)
     tqi_env_free(env, in, sizeof *in);
 }
 
+/* What a sender has acknowledged is all up to some seq but at most TQI_OPEN_MAX, so a set of so many
+ * pieces, and twice as many while one frame's is put over that of another, is more than anybody
+ * honest needs. Who says otherwise is not listened to: it would only make us remember. */
+static void acked_add(tqi_inbox_t *in, uint64_t lo, uint64_t hi)
+{
+    if (in->acked.vec.len <= 2 * TQI_OPEN_MAX + 2)
+        tqi_intervals_add(&in->acked, lo, hi);
+}
+
 void tqi_inbox_ack(tqi_inbox_t *in, uint64_t ack, const uint8_t *open, uint32_t open_cnt,
                    tqi_acked_fn on_acked, void *ctx)
 {
@@ -134,11 +143,11 @@ void tqi_inbox_ack(tqi_inbox_t *in, uint64_t ack, const uint8_t *open, uint32_t 
         uint64_t seq = tqi_load_le64(open + (size_t)i * 8);
         if (seq > ack)
             break;
-        tqi_intervals_add(&in->acked, from, seq);
+        acked_add(in, from, seq);
         from = seq + 1;
     }
     if (from <= ack && ack < UINT64_MAX)
-        tqi_intervals_add(&in->acked, from, ack + 1);
+        acked_add(in, from, ack + 1);
     if (in->acked.covered == covered)
         return;
 

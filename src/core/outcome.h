@@ -39,7 +39,8 @@ void tqi_inbox_free(tqi_inbox_t *in);
 /* Takes the ack of a frame: every seq up to `ack` that is not in its open list is acknowledged, for
  * ever, so frames may arrive in any order. Kept replies of those are dropped; `on_acked` (may be
  * NULL) is called for each seq that was done and is acknowledged now, in ascending order (for final
- * grants). open: open_cnt little-endian u64, ascending. */
+ * grants). open: open_cnt little-endian u64, ascending. Acknowledgements that no sender with at most
+ * TQI_OPEN_MAX open seqs can mean are taken only as far as they cost nothing. */
 typedef void (*tqi_acked_fn)(void *ctx, uint64_t seq);
 void tqi_inbox_ack(tqi_inbox_t *in, uint64_t ack, const uint8_t *open, uint32_t open_cnt,
                    tqi_acked_fn on_acked, void *ctx);

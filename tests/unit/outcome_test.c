@@ -3,6 +3,7 @@
 
 #include "base/size.h"
 #include "unit.h"
+#include "wire/envelope.h"
 
 #include <string.h>
 #include <tq/types.h>
@@ -360,6 +361,32 @@ static void every_request_is_executed_once_and_answered_once_over_a_bad_channel(
     }
 }
 
+/* Every other seq, again and again further up: no sender has so many open. */
+static void acknowledgements_that_nobody_can_mean_cost_nothing(void **state)
+{
+    unit_env_t e;
+    uint8_t open[TQI_OPEN_MAX * 8];
+    const tqi_buf_t *kept;
+    size_t had = 0;
+
+    (void)state;
+    unit_env_init(&e);
+    tqi_inbox_t *in = tqi_inbox_new(&e.env);
+    for (uint64_t round = 1; round <= 200; round++) {
+        for (uint64_t i = 0; i < TQI_OPEN_MAX; i++)
+            tqi_store_le64(open + i * 8, (round * TQI_OPEN_MAX + i) * 2);
+        tqi_inbox_ack(in, (round + 1) * TQI_OPEN_MAX * 2, open, TQI_OPEN_MAX, NULL, NULL);
+        if (round == 10)
+            had = e.bytes;
+    }
+    assert_true(e.bytes <= had);
+    assert_true(e.bytes < 100000);
+    /* It is still served. */
+    assert_int_equal(tqi_inbox_admit(in, UINT64_C(1) << 40, &kept), TQI_ADMIT_NEW);
+    tqi_inbox_free(in);
+    assert_int_equal(e.bytes, 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -370,6 +397,7 @@ int main(void)
         cmocka_unit_test(a_ping_names_all_that_is_open_other_frames_what_is_older_than_taken),
         cmocka_unit_test(a_request_that_is_withdrawn_can_be_asked_again_without_memory_for_it),
         cmocka_unit_test(a_cleared_outbox_is_as_new_and_needs_no_memory_for_it),
+        cmocka_unit_test(acknowledgements_that_nobody_can_mean_cost_nothing),
         cmocka_unit_test(every_request_is_executed_once_and_answered_once_over_a_bad_channel),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
