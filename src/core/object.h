@@ -158,6 +158,11 @@ typedef struct tqi_view {
 
 void tqi_view_init(tqi_view_t *view, const tqi_env_t *env);
 void tqi_view_fini(tqi_view_t *view); /* not pinned */
+/* What it remembers, in bytes of memory. */
+static inline uint64_t tqi_view_bytes(const tqi_view_t *view)
+{
+    return view->ranges.cap * sizeof *view->ranges.at + view->fields.cap * sizeof *view->fields.at;
+}
 
 /* E_NOT_FOUND: dead rows. E_NOT_PRODUCED: nothing to read at a cell. E_INVALID, E_NO_MEMORY. */
 tq_status_t tqi_objects_read(tqi_objects_t *objs, tqi_u64s_t rows, tqi_strs_t fields,

@@ -375,7 +375,9 @@ static bool clear_fail(tqi_controller_t *ctl, request_t *req, tq_status_t status
     clearing_t *clearing = req->clearing;
     tqi_err_t err;
 
-    tqi_fail(&err, status, "no memory for a clear");
+    tqi_fail(&err, status,
+             status == TQ_E_BUSY ? "too many requests of the session wait"
+                                 : "no memory for a clear");
     tqi_ctl_clear_leave(ctl, req);
     tqi_ctl_request_fail(ctl, req, &err);
     /* What was begun goes on; the same call joins it. */
@@ -473,8 +475,9 @@ bool tqi_ctl_clear_step(tqi_controller_t *ctl, op_t *op, uint32_t *budget)
         tqi_ctl_request_reply_done(ctl, req, &(tqi_msg_Clear_R_t){.rows_cnt = req->rows_cnt});
         return true;
     }
-    if (tqi_ctl_request_park(ctl, req) != TQ_OK)
-        return clear_fail(ctl, req, TQ_E_NO_MEMORY);
+    rc = tqi_ctl_request_park(ctl, req);
+    if (rc != TQ_OK)
+        return clear_fail(ctl, req, rc);
     /* It waits for clears, of whatever partition, and no longer for this one. */
     op->part = NULL;
     if (own)

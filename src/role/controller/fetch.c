@@ -302,6 +302,7 @@ bool tqi_ctl_fetch_step(tqi_controller_t *ctl, op_t *op, uint32_t *budget)
 {
     request_t *req = request_of(op);
     const tqi_msg_Fetch_t *msg = &req->msg.fetch;
+    tq_status_t rc;
     tqi_err_t err;
 
     if (msg->mode == TQ_FETCH_ALL)
@@ -333,8 +334,10 @@ bool tqi_ctl_fetch_step(tqi_controller_t *ctl, op_t *op, uint32_t *budget)
         tqi_fail(&err, TQ_E_CANCELLED, "the fetch was cancelled");
         return fetch_fail(ctl, req, &err) == SERVED;
     }
-    if (tqi_ctl_request_park(ctl, req) != TQ_OK) {
-        tqi_fail(&err, TQ_E_NO_MEMORY, "no memory to wait");
+    rc = tqi_ctl_request_park(ctl, req);
+    if (rc != TQ_OK) {
+        tqi_fail(&err, rc,
+                 rc == TQ_E_BUSY ? "too many requests of the session wait" : "no memory to wait");
         return fetch_fail(ctl, req, &err) == SERVED;
     }
     tqi_waiter_park(&op->part->table, &req->waiter, req->waiter.task, req->set, msg->rows_cnt);

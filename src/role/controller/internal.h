@@ -53,8 +53,15 @@
 #define QUEUE_BYTES_MAX (64u << 20)
 /* Puts of one session that were begun and not ended. */
 #define SESSION_PUTS_MAX 8192u
-/* Parts of one PUBLISH that wait for the last, in bytes. */
-#define PUT_PARTS_BYTES_MAX (256u << 20)
+/* Parts of a session's PUBLISHes that wait for their last, in bytes. */
+#define SESSION_PARTS_BYTES_MAX (256u << 20)
+/* Frames of a session's requests that queue or wait. Beyond it, E_BUSY. */
+#define SESSION_FRAMES_BYTES_MAX (64u << 20)
+/* Units of a store, and bytes of the addresses of one: their table must fit into one message. */
+#define STORE_UNITS_MAX 8192u
+#define UNIT_ADDRESSES_MAX 1024u
+/* Lives of a unit that are known to be over, before the oldest are forgotten. */
+#define UNIT_FORMER_MAX 1024u
 /* Orders under way to one unit; the rest of the outbox is for what must not wait. */
 #define UNIT_ORDERS_MAX 512u
 #define CONFIRM_BATCH_MAX 4096u
@@ -272,7 +279,8 @@ bool tqi_ctl_status_step(tqi_controller_t *ctl, op_t *op, uint32_t *budget);
 bool tqi_ctl_list_step(tqi_controller_t *ctl, op_t *op, uint32_t *budget);
 bool tqi_ctl_fetch_all_step(tqi_controller_t *ctl, op_t *op, uint32_t *budget);
 
-/* Copies the frame, so that the request can outlive the call. E_NO_MEMORY. */
+/* Copies the frame, so that the request can outlive the call. E_NO_MEMORY; E_BUSY when its session has
+ * too many such. */
 tq_status_t tqi_ctl_request_own(tqi_controller_t *ctl, request_t *req);
 /* Runs a request that is in no queue and belongs to no partition, from its beginning. */
 void tqi_ctl_request_start(tqi_controller_t *ctl, request_t *req);
@@ -292,7 +300,7 @@ void tqi_ctl_request_fail(tqi_controller_t *ctl, request_t *req, const tqi_err_t
 void tqi_ctl_request_fail_about(tqi_controller_t *ctl, request_t *req, const tqi_err_t *err,
                                 const uint64_t *rows, uint32_t rows_cnt, const tqi_strs_t *fields);
 /* It stays without a place in the queue, with its own copy of the frame and its deadline armed.
- * E_NO_MEMORY. */
+ * E_NO_MEMORY, E_BUSY. */
 tq_status_t tqi_ctl_request_park(tqi_controller_t *ctl, request_t *req);
 /* Frees a request that is in no queue. */
 void tqi_ctl_request_free(tqi_controller_t *ctl, request_t *req);
@@ -354,9 +362,11 @@ struct session {
     char name[257];
     char boot_id[65];
     uint64_t pid;
-    tqi_list_t requests;  /* request_t.in_session */
-    tqi_list_t puts;      /* put_t.in_session */
-    tqi_map_u64_t grants; /* seq to grant_t, provisional ones */
+    uint64_t frames_bytes; /* of requests that have a copy of theirs */
+    uint64_t parts_bytes;  /* of puts */
+    tqi_list_t requests;   /* request_t.in_session */
+    tqi_list_t puts;       /* put_t.in_session */
+    tqi_map_u64_t grants;  /* seq to grant_t, provisional ones */
 };
 
 void tqi_ctl_hello_handle(tqi_controller_t *ctl, tqi_peer_t peer, const tqi_envelope_t *env);
@@ -398,6 +408,8 @@ struct put {
  * cleared, the record goes. */
 void tqi_ctl_put_end(tqi_controller_t *ctl, put_t *put, put_event_t event);
 void tqi_ctl_put_step(put_t *put, put_event_t event);
+/* So many bytes more of parts that wait; given back when it ends. */
+void tqi_ctl_put_charge(put_t *put, uint64_t bytes);
 /* Frees the record alone. */
 void tqi_ctl_put_free(tqi_controller_t *ctl, put_t *put);
 

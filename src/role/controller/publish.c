@@ -81,26 +81,35 @@ static tq_status_t part_add(tqi_controller_t *ctl, request_t *req, const tqi_msg
 static tq_status_t part_keep(tqi_controller_t *ctl, request_t *req, tqi_err_t *err)
 {
     const tqi_msg_Publish_t *msg = &req->msg.publish;
+    tqi_bytes_t frame = req->borrowed;
     put_t *put = req->put;
+    uint64_t cost = 0;
     tqi_buf_t *kept;
 
-    if (put->parts_bytes + req->borrowed.len > PUT_PARTS_BYTES_MAX || msg->parts > 65536)
-        return tqi_fail(err, TQ_E_TOO_LARGE, "a publish of %u parts and over %llu bytes",
-                        msg->parts, (unsigned long long)put->parts_bytes);
+    if (req->frame.data)
+        frame = (tqi_bytes_t){req->frame.data, (uint32_t)req->frame.len};
+    /* Room for the parts before it comes with a part that is far up. */
+    if (msg->part > put->parts.len)
+        cost = (msg->part - put->parts.len) * sizeof *put->parts.at;
+    if (put->session->parts_bytes + cost + frame.len > SESSION_PARTS_BYTES_MAX ||
+        msg->parts > 65536)
+        return tqi_fail(err, TQ_E_TOO_LARGE,
+                        "a publish of %u parts, while parts of %llu bytes wait for their last one",
+                        msg->parts, (unsigned long long)put->session->parts_bytes);
     while (put->parts.len < msg->part) {
         tqi_buf_t empty;
 
         tqi_buf_init(&empty, ctl->env);
         if (tqi_vec_push(&put->parts, empty) != TQ_OK)
             return tqi_fail(err, TQ_E_NO_MEMORY, "no memory for a part of a publish");
+        tqi_ctl_put_charge(put, sizeof empty);
     }
     kept = &put->parts.at[msg->part - 1];
     if (kept->data)
         return tqi_fail(err, TQ_E_DUPLICATE, "part %u of the publish has come before", msg->part);
-    if (tqi_ctl_request_own(ctl, req) != TQ_OK ||
-        tqi_buf_append(kept, req->frame.data, req->frame.len) != TQ_OK)
+    if (tqi_buf_append(kept, frame.data, frame.len) != TQ_OK)
         return tqi_fail(err, TQ_E_NO_MEMORY, "no memory for a part of a publish");
-    put->parts_bytes += kept->len;
+    tqi_ctl_put_charge(put, kept->cap);
     return TQ_OK;
 }
 

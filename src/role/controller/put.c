@@ -63,12 +63,26 @@ static tq_status_t put_begin(tqi_controller_t *ctl, request_t *req, uint64_t pay
     return TQ_OK;
 }
 
+void tqi_ctl_put_charge(put_t *put, uint64_t bytes)
+{
+    put->parts_bytes += bytes;
+    put->session->parts_bytes += bytes;
+}
+
+static void put_leave_session(put_t *put)
+{
+    if (!put->session)
+        return;
+    put->session->parts_bytes -= put->parts_bytes;
+    tqi_list_remove(&put->session->puts, &put->in_session);
+    put->session = NULL;
+}
+
 void tqi_ctl_put_free(tqi_controller_t *ctl, put_t *put)
 {
     if (!has_ended(put))
         tqi_map_u64_take(&ctl->puts, put->id);
-    if (put->session)
-        tqi_list_remove(&put->session->puts, &put->in_session);
+    put_leave_session(put);
     if (put->part)
         tqi_list_remove(&put->part->puts, &put->in_part);
     for (size_t i = 0; i < put->parts.len; i++)
@@ -85,10 +99,7 @@ void tqi_ctl_put_end(tqi_controller_t *ctl, put_t *put, put_event_t event)
     ctl->cnt_puts_failed += put->state != CTL_PUT_APPLYING && event != CTL_PUT_EV_KEPT;
     tqi_ctl_put_step(put, event);
     tqi_map_u64_take(&ctl->puts, put->id);
-    if (put->session) {
-        tqi_list_remove(&put->session->puts, &put->in_session);
-        put->session = NULL;
-    }
+    put_leave_session(put);
     if (put->part)
         tqi_ctl_op_queue_next(ctl, put->part, &put->op);
     else

@@ -350,6 +350,8 @@ void tqi_ctl_request_free(tqi_controller_t *ctl, request_t *req)
     tqi_vec_fini(&req->fields);
     tqi_vec_fini(&req->pos);
     tqi_buf_fini(&req->late);
+    if (req->session)
+        req->session->frames_bytes -= req->frame.cap;
     tqi_buf_fini(&req->frame);
     if (req->session)
         tqi_list_remove(&req->session->requests, &req->in_session);
@@ -365,9 +367,14 @@ tq_status_t tqi_ctl_request_own(tqi_controller_t *ctl, request_t *req)
     (void)ctl;
     if (req->frame.data)
         return TQ_OK;
+    if (req->session && req->session->frames_bytes > 0 &&
+        req->session->frames_bytes + req->borrowed.len > SESSION_FRAMES_BYTES_MAX)
+        return TQ_E_BUSY;
     rc = tqi_buf_append(&req->frame, req->borrowed.data, req->borrowed.len);
     if (rc != TQ_OK)
         return rc;
+    if (req->session)
+        req->session->frames_bytes += req->frame.cap;
     if (req->op.part)
         req->op.part->queued_bytes += req->frame.len;
     /* The bytes were judged before. */
@@ -438,6 +445,11 @@ static bool run_now(tqi_controller_t *ctl, request_t *req)
     }
 }
 
+static uint64_t session_frames_bytes(const request_t *req)
+{
+    return req->session ? req->session->frames_bytes : 0;
+}
+
 void tqi_ctl_request_start(tqi_controller_t *ctl, request_t *req)
 {
     const route_t *route = route_find(req->kind);
@@ -473,9 +485,12 @@ void tqi_ctl_request_start(tqi_controller_t *ctl, request_t *req)
         if (part->queued_requests >= QUEUE_REQUESTS_MAX || part->queued_bytes >= QUEUE_BYTES_MAX ||
             tqi_ctl_request_own(ctl, req) != TQ_OK) {
             ctl->cnt_busy++;
-            tqi_fail(&err, TQ_E_BUSY, "partition '%.*s': %u requests of %llu bytes wait for it",
+            tqi_fail(&err, TQ_E_BUSY,
+                     "partition '%.*s': %u requests of %llu bytes wait for it, and %llu bytes of "
+                     "the session's in all",
                      part_show(part), part->name, part->queued_requests,
-                     (unsigned long long)part->queued_bytes);
+                     (unsigned long long)part->queued_bytes,
+                     (unsigned long long)session_frames_bytes(req));
             tqi_ctl_request_fail(ctl, req, &err);
             tqi_ctl_request_close(ctl, req);
             return;

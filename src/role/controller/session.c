@@ -98,19 +98,16 @@ static session_t *session_new(tqi_controller_t *ctl)
     return session;
 }
 
-/* From now on the session's replies go to peer. E_NO_MEMORY. */
+/* From now on the session's replies go to peer. A connection is of one session while that lives: with
+ * more, one could keep any number of them alive. E_NO_MEMORY, E_DENIED. */
 static tq_status_t session_bind(tqi_controller_t *ctl, session_t *session, tqi_peer_t peer)
 {
-    void *old;
-
     if (session->peer == peer)
         return TQ_OK;
-    if (tqi_map_u64_put(&ctl->peers, peer, session, &old) != TQ_OK)
+    if (tqi_map_u64_get(&ctl->peers, peer))
+        return TQ_E_DENIED;
+    if (tqi_map_u64_put(&ctl->peers, peer, session, NULL) != TQ_OK)
         return TQ_E_NO_MEMORY;
-    if (old && old != session) {
-        ((session_t *)old)->peer = 0;
-        tqi_ctl_session_step(old, CTL_SESSION_EV_DOWN);
-    }
     if (session->peer != 0)
         tqi_map_u64_take(&ctl->peers, session->peer);
     session->peer = peer;
@@ -134,8 +131,10 @@ bool tqi_ctl_session_heard(tqi_controller_t *ctl, session_t *session, tqi_peer_t
             ctl->cnt_late++;
             return false;
         }
-        if (session_bind(ctl, session, peer) != TQ_OK)
+        if (session_bind(ctl, session, peer) != TQ_OK) {
+            ctl->cnt_stray++;
             return false;
+        }
         session->epoch = env->epoch;
     }
     session->heard_ns = ctl->now_ns;
@@ -274,7 +273,12 @@ void tqi_ctl_hello_handle(tqi_controller_t *ctl, tqi_peer_t peer, const tqi_enve
             ctl->cnt_late++;
             return;
         }
-        if (session_bind(ctl, session, peer) != TQ_OK)
+        tq_status_t rc = session_bind(ctl, session, peer);
+        if (rc == TQ_E_DENIED) {
+            tqi_fail(&err, rc, "this connection is another session's");
+            tqi_ctl_reply_error(ctl, peer, env, &err);
+        }
+        if (rc != TQ_OK)
             return; /* it asks again */
     }
     session->epoch = env->epoch;

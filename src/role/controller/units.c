@@ -184,7 +184,8 @@ static void ping_send_to(tqi_controller_t *ctl, tqi_peer_t peer, const tqi_outbo
         tqi_outbox_acks(outbox, true, &env.ack, open, &open_cnt);
     env.open_cnt = (uint16_t)open_cnt;
     tqi_buf_init(&frame, ctl->env);
-    if (tqi_msg_encode(&frame, &env, open, &(tqi_msg_Ping_t){0}, NULL) != TQ_OK ||
+    tqi_msg_Ping_t msg = {.session_last = ctl->session_last};
+    if (tqi_msg_encode(&frame, &env, open, &msg, NULL) != TQ_OK ||
         ctl->ctrl->send(ctl->ctrl, peer, &frame) != TQ_OK) {
         ctl->cnt_unsent++;
         tqi_buf_fini(&frame);
@@ -432,6 +433,8 @@ static tq_status_t unit_reborn(tqi_controller_t *ctl, unit_t *unit, uint64_t inc
         tqi_outbox_free(outbox);
         return TQ_E_NO_MEMORY;
     }
+    if (unit->former.len == UNIT_FORMER_MAX)
+        memmove(unit->former.at, unit->former.at + 1, --unit->former.len * sizeof *unit->former.at);
     if (unit->incarnation != incarnation)
         unit->former.at[unit->former.len++] = unit->incarnation;
     unit->incarnation = incarnation;
@@ -755,9 +758,11 @@ void tqi_ctl_stranger_reply_handle(tqi_controller_t *ctl, tqi_peer_t peer,
 
 /* ---- joining --------------------------------------------------------------------------------- */
 
-static tq_status_t register_judge(tqi_controller_t *ctl, const tqi_msg_Register_t *msg,
-                                  tqi_err_t *err)
+static tq_status_t register_judge(tqi_controller_t *ctl, tqi_peer_t peer,
+                                  const tqi_msg_Register_t *msg, tqi_err_t *err)
 {
+    const unit_t *of_peer = tqi_ctl_unit_by_peer(ctl, peer);
+
     if (msg->version_min > TQI_VERSION_MAX || msg->version_max < TQI_VERSION_MIN)
         return tqi_fail(err, TQ_E_VERSION,
                         "the unit speaks versions %u to %u of the protocol, the controller %u to "
@@ -773,6 +778,11 @@ static tq_status_t register_judge(tqi_controller_t *ctl, const tqi_msg_Register_
                         (unsigned long long)ctl->incarnation);
     if (ctl->is_draining)
         return tqi_fail(err, TQ_E_CLOSING, "the store is shutting down");
+    if (msg->addresses.bytes_len + msg->addresses.cnt > UNIT_ADDRESSES_MAX)
+        return tqi_fail(err, TQ_E_INVALID, "a unit's addresses have %u bytes, %u are allowed",
+                        msg->addresses.bytes_len, UNIT_ADDRESSES_MAX);
+    if (of_peer && of_peer->incarnation != msg->unit_incarnation)
+        return tqi_fail(err, TQ_E_DENIED, "this connection is storage unit %u's", of_peer->id);
     return judge_life(ctl, msg, err);
 }
 
@@ -786,7 +796,9 @@ static tq_status_t register_apply(tqi_controller_t *ctl, tqi_peer_t peer, uint32
     bool is_new = addresses && !unit;
     tq_status_t rc = addresses ? TQ_OK : TQ_E_NO_MEMORY;
 
-    if (is_new) {
+    if (is_new && ctl->units.len >= STORE_UNITS_MAX)
+        rc = TQ_E_TOO_LARGE;
+    if (rc == TQ_OK && is_new) {
         unit = unit_new(ctl);
         rc = unit ? TQ_OK : TQ_E_NO_MEMORY;
     } else if (rc == TQ_OK && (unit->incarnation != msg->unit_incarnation ||
@@ -799,7 +811,10 @@ static tq_status_t register_apply(tqi_controller_t *ctl, tqi_peer_t peer, uint32
     if (rc != TQ_OK) {
         if (addresses)
             tqi_env_free(ctl->env, addresses, (size_t)addresses_len + 1);
-        return tqi_fail(err, rc, "no memory for a storage unit");
+        return rc == TQ_E_TOO_LARGE
+                   ? tqi_fail(err, rc, "the store has %zu storage units, and takes no more",
+                              ctl->units.len)
+                   : tqi_fail(err, rc, "no memory for a storage unit");
     }
     if (unit->addresses)
         tqi_env_free(ctl->env, unit->addresses, (size_t)unit->addresses_len + 1);
@@ -883,7 +898,7 @@ void tqi_ctl_register_handle(tqi_controller_t *ctl, tqi_peer_t peer, const tqi_e
         ctl->cnt_late++;
         return;
     }
-    if (register_judge(ctl, &msg, &err) != TQ_OK) {
+    if (register_judge(ctl, peer, &msg, &err) != TQ_OK) {
         tqi_ctl_reply_error(ctl, peer, env, &err);
         return;
     }

@@ -101,6 +101,11 @@ static tq_status_t check_transfer(const tqi_unit_t *unit, const session_t *sessi
     if (tqi_map_u64_count(&session->transfers) >= SESSION_TRANSFERS_MAX)
         return tqi_fail(err, TQ_E_BUSY, "the session has %u transfers at storage unit %u",
                         SESSION_TRANSFERS_MAX, unit->unit_id);
+    if (session->views_bytes > 0 &&
+        session->views_bytes + unit->view.ranges.len * sizeof *unit->view.ranges.at >
+            SESSION_VIEWS_BYTES_MAX)
+        return tqi_fail(err, TQ_E_BUSY, "the session reads too many single values at unit %u",
+                        unit->unit_id);
     return TQ_OK;
 }
 
@@ -121,6 +126,25 @@ static tq_status_t kind_of(const tqi_unit_t *unit, const session_t *session,
     return TQ_OK;
 }
 
+/* The transfer's own copy, as large as it has to be: the unit's is reused by every read. */
+static tq_status_t view_keep(session_t *session, transfer_t *t, const tqi_view_t *view,
+                             tqi_err_t *err)
+{
+    tqi_view_t *own = &t->view;
+
+    if (tqi_vec_reserve(&own->ranges, view->ranges.len) != TQ_OK ||
+        tqi_vec_reserve(&own->fields, view->fields.len) != TQ_OK)
+        return tqi_fail(err, TQ_E_NO_MEMORY, "no memory for a transfer");
+    memcpy(own->ranges.at, view->ranges.at, view->ranges.len * sizeof *own->ranges.at);
+    memcpy(own->fields.at, view->fields.at, view->fields.len * sizeof *own->fields.at);
+    own->ranges.len = view->ranges.len;
+    own->fields.len = view->fields.len;
+    own->rows_cnt = view->rows_cnt;
+    own->bytes = view->bytes;
+    session->views_bytes += tqi_view_bytes(own);
+    return TQ_OK;
+}
+
 void get_on_prepare(tqi_unit_t *unit, session_t *session, request_t *request,
                     const tqi_msg_PrepareGet_t *msg, uint64_t now_ns)
 {
@@ -136,6 +160,9 @@ void get_on_prepare(tqi_unit_t *unit, session_t *session, request_t *request,
         rc = tqi_fail(&err, TQ_E_ROW_GONE,
                       "storage unit %u was started again since, and what it held is gone",
                       unit->unit_id);
+    if (rc == TQ_OK && (uint64_t)msg->rows.cnt * msg->fields.cnt > TQ_REQUEST_DESCS_MAX)
+        rc = tqi_fail(&err, TQ_E_TOO_LARGE, "a read of %u rows by %u fields, over %u cells",
+                      msg->rows.cnt, msg->fields.cnt, TQ_REQUEST_DESCS_MAX);
     if (rc == TQ_OK)
         rc =
             tqi_objects_read(unit->objs, msg->rows, msg->fields, msg->produced, view, &blame, &err);
@@ -155,17 +182,15 @@ void get_on_prepare(tqi_unit_t *unit, session_t *session, request_t *request,
     if (rc == TQ_OK && kind == TQI_GET_DIRECT)
         rc = add_pieces(unit, view, &ready, &err);
     transfer_t *t = rc == TQ_OK ? transfer_new(unit, session, msg->transfer, kind) : NULL;
-    if (rc == TQ_OK && !t)
-        rc = tqi_fail(&err, TQ_E_NO_MEMORY, "no memory for a transfer");
+    if (rc == TQ_OK)
+        rc = t ? view_keep(session, t, view, &err)
+               : tqi_fail(&err, TQ_E_NO_MEMORY, "no memory for a transfer");
     if (rc != TQ_OK) {
+        if (t)
+            transfer_free(unit, t);
         reply_error(unit, request, rc, err.text, &blame);
         return;
     }
-    /* The transfer takes the view that was filled, and leaves its own for the next read. */
-    tqi_view_t empty = t->view;
-
-    t->view = *view;
-    *view = empty;
     tqi_objects_pin(unit->objs, &t->view);
     transfer_event(unit, t, TQI_TRANSFER_EV_GRANT, now_ns);
     ready.columns = tqi_strs_builder_view(&unit->strs);

@@ -34,8 +34,17 @@
 #define WAITERS_BYTES_MAX (64u << 20)
 /* Intervals of what a session gave up, before those that are history are forgotten. */
 #define SESSION_GIVEN_UP_MAX 1024u
+/* And before CANCEL and ABORT are refused: all of them may be news to somebody. */
+#define SESSION_GIVEN_UP_LIMIT 16384u
 /* Transfers of one session; its outstanding requests are no more. */
 #define SESSION_TRANSFERS_MAX 4096u
+/* What its open reads remember of where their values are, in bytes: a range is 16. */
+#define SESSION_VIEWS_BYTES_MAX (64u << 20)
+/* Sessions that are newer than any that the controller has told of, by PING. They may be real: a
+ * client is often faster than that. Whoever makes sessions up gets so many and no more. */
+#define SESSIONS_AHEAD_MAX 1024u
+/* Orders of the controller that wait: it has at most so many open. */
+#define ORDERS_MAX TQ_OUTSTANDING_MAX
 
 #define NS_PER_MS UINT64_C(1000000)
 
@@ -73,6 +82,7 @@ struct session {
     tqi_intervals_t gone;    /* transfers that were cancelled or expired */
     tqi_intervals_t aborted; /* put_ids */
     uint64_t given_up_seq;   /* of the newest CANCEL or ABORT */
+    uint64_t views_bytes;    /* of its transfers */
 };
 
 struct transfer {
@@ -144,6 +154,7 @@ struct tqi_unit {
     tqi_map_u64_t sessions;
     tqi_map_u64_t peers; /* peer -> binding_t */
     tqi_intervals_t ended;
+    uint64_t session_last; /* the newest that the controller has told of */
     bool is_draining;
 
     /* transfer.c, put.c */
@@ -236,6 +247,8 @@ void get_on_release(tqi_unit_t *unit, session_t *session, request_t *request,
 transfer_t *transfer_new(tqi_unit_t *unit, session_t *session, uint64_t id,
                          tqi_transfer_kind_t kind);
 transfer_t *transfer_find(const session_t *session, uint64_t id);
+/* Frees one that holds nothing yet, or nothing any more. */
+void transfer_free(tqi_unit_t *unit, transfer_t *t);
 /* A message named it: its lease begins again. */
 void transfer_renew(tqi_unit_t *unit, transfer_t *t, uint64_t now_ns);
 /* Puts it, PARKED and with its message in `frame`, behind the waiters of its class. */
@@ -255,6 +268,8 @@ uint64_t transfer_step(tqi_unit_t *unit, uint64_t now_ns);
 void transfer_fini(tqi_unit_t *unit);
 /* It ended unasked, or before its PREPARE came: late messages about it are refused. */
 void transfer_remember(session_t *session, uint64_t id);
+/* Whether the session may give up one more thing. */
+bool session_may_give_up(const session_t *session);
 /* E_TIMEOUT for one that is gone, E_NOT_FOUND for one that never was. */
 tq_status_t transfer_missing(const tqi_unit_t *unit, const session_t *session, uint64_t id,
                              tqi_err_t *err);

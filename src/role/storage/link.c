@@ -140,6 +140,7 @@ static void empty(tqi_unit_t *unit, uint64_t now_ns)
         return;
     tqi_intervals_fini(&unit->ended);
     member_step(unit, MEMBER_EV_EMPTIED);
+    unit->session_last = 0;
     unit->store_incarnation = 0;
     unit->unit_id = 0;
     unit->register_ns = now_ns;
@@ -173,6 +174,8 @@ static void on_register_reply(tqi_unit_t *unit, const tqi_envelope_t *env, uint6
         empty(unit, now_ns);
         return;
     }
+    for (uint32_t i = 0; i < msg.ended_hi.cnt; i++)
+        unit->session_last = tqi_u64_max(unit->session_last, tqi_u64s_at(msg.ended_hi, i) - 1);
     for (uint32_t i = 0; i < msg.ended_lo.cnt; i++)
         if (tqi_intervals_add(&unit->ended, tqi_u64s_at(msg.ended_lo, i),
                               tqi_u64s_at(msg.ended_hi, i)) != TQ_OK)
@@ -223,11 +226,11 @@ static void order_add(tqi_unit_t *unit, const request_t *request, const void *da
 {
     order_t *order;
 
-    if (request->seq && order_find(unit, request->seq))
-        return;
+    if (unit->orders.cnt >= ORDERS_MAX || (request->seq && order_find(unit, request->seq)))
+        return; /* it comes again until it is answered */
     order = tqi_env_zalloc(unit->env, sizeof *order);
     if (!order)
-        return; /* it comes again until it is answered */
+        return;
     tqi_buf_init(&order->frame, unit->env);
     if (tqi_buf_append(&order->frame, data, len) != TQ_OK) {
         tqi_env_free(unit->env, order, sizeof *order);
@@ -242,7 +245,10 @@ static void pong(tqi_unit_t *unit, request_t *request, const tqi_envelope_t *env
     uint64_t resend[TQI_OPEN_MAX];
     uint32_t cnt = 0;
     tqi_objects_stat_t stat;
+    tqi_msg_Ping_t ping;
 
+    if (tqi_msg_decode(env, TQI_KIND_Ping, &ping, NULL) == TQ_OK)
+        unit->session_last = tqi_u64_max(unit->session_last, ping.session_last);
     /* Orders that are not here were lost, or done and their answers lost. */
     for (uint32_t i = 0; i < env->open_cnt && cnt < TQI_OPEN_MAX; i++) {
         uint64_t seq = tqi_load_le64(env->open + (size_t)i * 8);

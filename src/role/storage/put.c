@@ -348,6 +348,10 @@ void put_on_abort(tqi_unit_t *unit, session_t *session, request_t *request,
         reply_error(unit, request, TQ_E_INVALID, "an ABORT names a put", NULL);
         return;
     }
+    if (!session_may_give_up(session)) {
+        reply_error(unit, request, TQ_E_BUSY, "the session has given up too much", NULL);
+        return;
+    }
     if (tqi_intervals_add(&session->aborted, msg->put_id, msg->put_id + 1) != TQ_OK) {
         reply_error(unit, request, TQ_E_NO_MEMORY, "no memory for an abort", NULL);
         return;

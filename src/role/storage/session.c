@@ -265,11 +265,22 @@ void session_on_peer_down(tqi_unit_t *unit, tqi_peer_t peer)
     tqi_env_free(unit->env, binding, sizeof *binding);
 }
 
+/* Sessions above what the controller has told of. */
+static uint32_t sessions_ahead(const tqi_unit_t *unit)
+{
+    uint32_t cnt = 0;
+
+    for (tqi_map_u64_item_t *it = tqi_map_u64_first(&unit->sessions); it; it = tqi_map_u64_next(it))
+        cnt += it->key > unit->session_last;
+    return cnt;
+}
+
 /* ---- HELLO, PING, STAT ------------------------------------------------------------------------ */
 
 static void on_hello(tqi_unit_t *unit, request_t *request, const tqi_envelope_t *env)
 {
     session_t *session = tqi_map_u64_get(&unit->sessions, env->session);
+    const binding_t *binding = tqi_map_u64_get(&unit->peers, request->peer);
     tqi_msg_Hello_t msg;
     tqi_err_t err = {0};
     uint8_t token[16] = {0};
@@ -297,6 +308,17 @@ static void on_hello(tqi_unit_t *unit, request_t *request, const tqi_envelope_t 
         snprintf(text, sizeof text, "store %016" PRIx64 " wanted, the unit belongs to %016" PRIx64,
                  msg.incarnation_wanted, unit->store_incarnation);
         reply_error(unit, request, TQ_E_STALE_STORE, text, NULL);
+        return;
+    }
+    /* With several, one connection could make up any number of them. */
+    if (binding && binding->session != env->session) {
+        reply_error(unit, request, TQ_E_DENIED, "this connection is another session's", NULL);
+        return;
+    }
+    if (!session && env->session > unit->session_last &&
+        sessions_ahead(unit) >= SESSIONS_AHEAD_MAX) {
+        reply_error(unit, request, TQ_E_BUSY,
+                    "the controller has not told of this session yet, nor of 1,024 others", NULL);
         return;
     }
     if (!session)
@@ -497,12 +519,18 @@ static bool admit(tqi_unit_t *unit, session_t *session, const request_t *request
     return true;
 }
 
+bool session_may_give_up(const session_t *session)
+{
+    return session->gone.vec.len + session->aborted.vec.len < SESSION_GIVEN_UP_LIMIT;
+}
+
 /* When all is acknowledged up to the newest CANCEL or ABORT, no PREPARE from before it can come any
  * more: what they named need not be remembered. */
 static void forget_given_up(session_t *session, const tqi_envelope_t *env)
 {
     if (session->gone.vec.len + session->aborted.vec.len < SESSION_GIVEN_UP_MAX ||
-        env->ack < session->given_up_seq || env->open_cnt > 0)
+        env->ack < session->given_up_seq ||
+        (env->open_cnt > 0 && tqi_load_le64(env->open) <= session->given_up_seq))
         return;
     tqi_intervals_fini(&session->gone);
     tqi_intervals_fini(&session->aborted);

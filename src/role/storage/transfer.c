@@ -50,7 +50,8 @@ transfer_t *transfer_find(const session_t *session, uint64_t id)
 void transfer_remember(session_t *session, uint64_t id)
 {
     /* Without memory a late message is refused all the same, with less of a reason. */
-    (void)tqi_intervals_add(&session->gone, id, id + 1);
+    if (session_may_give_up(session))
+        (void)tqi_intervals_add(&session->gone, id, id + 1);
 }
 
 tq_status_t transfer_missing(const tqi_unit_t *unit, const session_t *session, uint64_t id,
@@ -108,13 +109,14 @@ static void unpark(tqi_unit_t *unit, transfer_t *t)
     unit->is_dirty = true; /* whoever waits behind it */
 }
 
-static void transfer_free(tqi_unit_t *unit, transfer_t *t)
+void transfer_free(tqi_unit_t *unit, transfer_t *t)
 {
     session_t *session = t->session;
 
     tqi_heap_remove(&unit->timers, &t->core.timer);
     tqi_transfer_fini(&t->core);
     tqi_map_u64_take(&session->transfers, t->core.id);
+    session->views_bytes -= tqi_view_bytes(&t->view);
     tqi_view_fini(&t->view);
     tqi_buf_fini(&t->frame);
     tqi_env_free(unit->env, t, sizeof *t);
@@ -239,6 +241,10 @@ void transfer_on_cancel(tqi_unit_t *unit, session_t *session, request_t *request
         !tqi_transfer_can(&t->core, TQI_TRANSFER_EV_CANCEL)) {
         reply_error(unit, request, TQ_E_INVALID,
                     "the transfer is being committed: only its put can be aborted now", NULL);
+        return;
+    }
+    if (!session_may_give_up(session)) {
+        reply_error(unit, request, TQ_E_BUSY, "the session has given up too much", NULL);
         return;
     }
     /* Also when there is none: perhaps its PREPARE comes only now. */
