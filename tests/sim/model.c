@@ -12,6 +12,10 @@
  *           where it replaced what was published
  *   INV-23  what was acknowledged stays while its unit lives, until it is replaced or cleared
  *   INV-24  what was replaced or cleared before a read began is not read
+ *   INV-32  a row's key and tags are those that were given to that row, and the latest
+ *
+ * Tags are judged as fields are: a put writes the tag "n", TAGS the tag "t", and their values name
+ * whose they are.
  */
 #include <inttypes.h>
 #include <stdlib.h>
@@ -125,6 +129,8 @@ size_t model_cell_len(const put_record_t *put, uint32_t ord, uint32_t field)
     uint64_t of[3] = {put->serial, put->is_uniform ? 0 : ord, field};
     uint64_t hash = tqi_hash_bytes(of, sizeof of, 7);
 
+    if (field >= FIELDS)
+        return sizeof(head_t);
     if (!put->is_uniform && hash % 16 == 0)
         return 0;
     return sizeof(head_t) + hash / 16 % lens[put->size_class];
@@ -329,7 +335,7 @@ void model_check_cell(model_t *m, uint32_t part, tq_row_t row, uint32_t field, c
     if (put->submit_ns > re)
         world_fail(w, "INV-21", "put %" PRIu64 " was read before it began", put->serial);
     if (put->outcome == PUT_FAILED && put->done_ns < rs &&
-        !may_be_published(m, put, row, b->key, field, re))
+        (field >= FIELDS || !may_be_published(m, put, row, b->key, field, re)))
         world_fail(w, "INV-22",
                    "row %" PRIu64 " field %s is of put %" PRIu64
                    ", which failed, and no other made it",
@@ -415,4 +421,76 @@ tq_row_t model_some_row(model_t *m, uint32_t part)
             row = put->rows[world_between(m->w, 0, put->rows_cnt - 1)];
     }
     return row;
+}
+
+/* ---- keys and tags ----------------------------------------------------------------------------- */
+
+void model_check_key(model_t *m, uint32_t part, tq_row_t row, uint32_t key, uint64_t incarnation)
+{
+    world_t *w = m->w;
+    binding_t *b;
+
+    if (incarnation != w->controller->life)
+        return;
+    b = bind(m, row);
+    if (b->part != PARTITIONS && b->part != part)
+        world_fail(w, "INV-32", "row %" PRIu64 " of %s is listed in %s", row,
+                   partition_names[b->part], partition_names[part]);
+    if (b->key != KEYS && b->key != key)
+        world_fail(w, "INV-32", "row %" PRIu64 " has key k%u, and is listed with %s%u", row, b->key,
+                   key == KEYS ? "none of " : "k", key);
+    b->part = part;
+    b->key = key;
+}
+
+/* {"n": bin} or {"t": bin}. */
+void model_fill_tags(const put_record_t *put, uint32_t ord, uint8_t out[MODEL_TAGS_BYTES])
+{
+    bool is_put = put->fields_mask >> CELL_N & 1;
+    uint8_t head[] = {0x81, 0xa1, is_put ? 'n' : 't', 0xc4, sizeof(head_t)};
+
+    tqi_assert(sizeof head + sizeof(head_t) == MODEL_TAGS_BYTES);
+    memcpy(out, head, sizeof head);
+    model_cell_fill(put, ord, is_put ? CELL_N : CELL_T, out + sizeof head);
+}
+
+/* Somebody may have taken away tags that he did not set. */
+static bool may_be_stripped(const model_t *m, uint32_t part, uint64_t re)
+{
+    for (size_t i = 0; i < m->puts.len; i++) {
+        const put_record_t *put = m->puts.at[i];
+        if (put->is_replace && put->part == part && put->outcome != PUT_FAILED &&
+            put->submit_ns <= re)
+            return true;
+    }
+    return false;
+}
+
+void model_check_tags(model_t *m, uint32_t part, tq_row_t row, const uint8_t *map, size_t len,
+                      uint64_t rs, uint64_t re, uint64_t incarnation)
+{
+    world_t *w = m->w;
+    uint32_t cnt = len > 0 ? map[0] & 0x0f : 0;
+    bool has[2] = {false, false};
+    size_t at = 1;
+
+    if (len > 0 && (map[0] & 0xf0) != 0x80)
+        world_fail(w, "INV-32", "row %" PRIu64 " has tags that are no map", row);
+    for (uint32_t i = 0; i < cnt; i++, at += MODEL_TAGS_BYTES - 1) {
+        if (at + MODEL_TAGS_BYTES - 1 > len || map[at] != 0xa1 ||
+            (map[at + 1] != 'n' && map[at + 1] != 't') || map[at + 2] != 0xc4 ||
+            map[at + 3] != sizeof(head_t))
+            world_fail(w, "INV-32", "row %" PRIu64 " has tags as nobody set them", row);
+        bool is_t = map[at + 1] == 't';
+        if (has[is_t])
+            world_fail(w, "INV-32", "row %" PRIu64 " has a tag twice", row);
+        has[is_t] = true;
+        model_check_cell(m, part, row, is_t ? CELL_T : CELL_N, map + at + 4, sizeof(head_t), rs, re,
+                         incarnation);
+    }
+    for (int t = 0; t < 2; t++)
+        if (!has[t] && incarnation == w->controller->life && !may_be_stripped(m, part, re) &&
+            model_must_exist(m, part, row, KEYS, t ? CELL_T : CELL_N, rs, re))
+            world_fail(w, "INV-32", "row %" PRIu64 " of %s has lost its tag '%s'", row,
+                       partition_names[part], field_names[t ? CELL_T : CELL_N]);
 }

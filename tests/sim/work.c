@@ -13,7 +13,8 @@
 #include "world.h"
 
 const char *const partition_names[PARTITIONS] = {"train", "eval", "p"};
-const char *const field_names[FIELDS] = {"prompt", "response", "reward", "logp", "x"};
+const char *const field_names[CELLS] = {"prompt", "response", "reward", "logp",
+                                        "x",      "tag n",    "tag t"};
 const char *const task_names[TASKS] = {"actor", "critic"};
 
 /* ---- receive buffers --------------------------------------------------------------------------- */
@@ -105,14 +106,16 @@ static void names_keys(names_t *names, const uint32_t *keys, uint32_t cnt)
         names_add(names, text, (size_t)snprintf(text, sizeof text, "k%u", keys[i]));
 }
 
-/* One msgpack map a row: {"n": number}. */
-static void names_tags(names_t *names, uint32_t cnt, uint64_t number)
+/* One msgpack map a row. */
+static void names_tags(names_t *names, const put_record_t *put)
 {
-    uint8_t map[6] = {0x81, 0xa1, 'n', 0xcd, (uint8_t)(number >> 8), (uint8_t)number};
+    uint8_t map[MODEL_TAGS_BYTES];
 
     names_begin(names);
-    for (uint32_t i = 0; i < cnt; i++)
+    for (uint32_t i = 0; i < put->rows_cnt; i++) {
+        model_fill_tags(put, i, map);
         names_add(names, map, sizeof map);
+    }
 }
 
 /* ---- works ------------------------------------------------------------------------------------- */
@@ -131,6 +134,9 @@ static work_t *work_new(proc_t *proc, actor_t *actor, work_kind_t kind)
     work->kind = kind;
     work->losses = (uint32_t)w->memory_losses;
     work->submit_ns = tqi_sim_now(w->sim);
+    /* Some callers are in a hurry. */
+    if (actor && world_chance(w, 0.08))
+        work->timeout_ms = (uint32_t)world_between(w, 1, 600);
     tqi_sim_event_init(&work->cancel, on_cancel, work);
     tqi_sim_event_init(&work->harvest, on_harvest, work);
     tqi_list_push_back(&proc->works, &work->node);
@@ -166,8 +172,9 @@ static void work_free(work_t *work)
 
 static const char *kind_name(work_kind_t kind)
 {
-    static const char *const names[] = {"put",    "get",     "fetch",  "clear", "reset", "tags",
-                                        "insert", "resolve", "status", "list",  "stat"};
+    static const char *const names[] = {"put",    "get",  "fetch",        "clear",
+                                        "reset",  "tags", "insert",       "resolve",
+                                        "status", "list", "fetch of all", "stat"};
 
     return names[kind];
 }
@@ -326,6 +333,76 @@ static void judge_get(work_t *work, const tq_result_t *result)
     }
 }
 
+/* Whether key k of the result's row, KEYS if it has none. */
+static uint32_t key_of(work_t *work, const tq_result_t *result, uint32_t row)
+{
+    const char *text = result->keys.bytes + result->keys.offsets[row];
+    uint32_t len = result->keys.offsets[row + 1] - result->keys.offsets[row], key = 0;
+    char name[16];
+
+    if (!result->has_key[row])
+        return KEYS;
+    while (key < KEYS && ((uint32_t)snprintf(name, sizeof name, "k%u", key) != len ||
+                          memcmp(name, text, len) != 0))
+        key++;
+    if (key == KEYS)
+        world_fail(work->proc->world, "INV-32", "a list has key '%.*s'", (int)len, text);
+    return key;
+}
+
+/* Rows are those of a table: in order, none twice, none that was gone before. */
+static void judge_rows(work_t *work, const tq_result_t *result)
+{
+    world_t *w = work->proc->world;
+
+    for (uint32_t r = 0; r < result->rows_cnt; r++) {
+        if (r > 0 && result->rows[r] <= result->rows[r - 1])
+            world_fail(w, "INV-32", "a %s has row %" PRIu64 " behind row %" PRIu64,
+                       kind_name(work->kind), result->rows[r], result->rows[r - 1]);
+        if (model_is_cleared(w->model, work->part, result->rows[r], work->submit_ns,
+                             result->incarnation))
+            world_fail(w, "INV-24", "a %s has row %" PRIu64 ", which was cleared before",
+                       kind_name(work->kind), result->rows[r]);
+    }
+}
+
+static void judge_tags(work_t *work, const tq_result_t *result)
+{
+    const tq_strs_t *tags = &result->tags;
+
+    for (uint32_t r = 0; r < result->rows_cnt && r < tags->cnt; r++)
+        model_check_tags(work->proc->world->model, work->part, result->rows[r],
+                         (const uint8_t *)tags->bytes + tags->offsets[r],
+                         tags->offsets[r + 1] - tags->offsets[r], work->submit_ns, work->done_ns,
+                         result->incarnation);
+}
+
+/* What must be there is said to be there. */
+static void judge_produced(work_t *work, const tq_result_t *result)
+{
+    world_t *w = work->proc->world;
+
+    if (result->incarnation != w->controller->life || work->losses != w->memory_losses)
+        return;
+    for (uint32_t c = 0; c < result->fields.cnt; c++) {
+        uint32_t at = result->fields.offsets[c], field = 0;
+        uint32_t len = result->fields.offsets[c + 1] - at;
+        while (field < FIELDS && (strlen(field_names[field]) != len ||
+                                  memcmp(field_names[field], result->fields.bytes + at, len) != 0))
+            field++;
+        if (field == FIELDS)
+            world_fail(w, "INV-32", "a %s has field '%.*s'", kind_name(work->kind), (int)len,
+                       result->fields.bytes + at);
+        for (uint32_t r = 0; r < result->rows_cnt; r++)
+            if (!result->status[(size_t)r * result->fields.cnt + c] &&
+                model_must_exist(w->model, work->part, result->rows[r], KEYS, field,
+                                 work->submit_ns, work->done_ns))
+                world_fail(w, "INV-23", "a %s says that row %" PRIu64 " of %s has no field %s",
+                           kind_name(work->kind), result->rows[r], partition_names[work->part],
+                           field_names[field]);
+    }
+}
+
 static void judge_fetch(work_t *work, const tq_result_t *result)
 {
     world_t *w = work->proc->world;
@@ -344,17 +421,56 @@ static void judge_fetch(work_t *work, const tq_result_t *result)
             world_fail(w, "INV-24", "a fetch has row %" PRIu64 ", which was cleared before",
                        result->rows[i]);
     }
+    judge_tags(work, result);
 }
 
 static void judge_list(work_t *work, const tq_result_t *result)
 {
     world_t *w = work->proc->world;
+    bool has_key[KEYS] = {false};
 
-    for (uint32_t i = 0; work->status == TQ_OK && i < result->rows_cnt; i++)
-        if (model_is_cleared(w->model, work->part, result->rows[i], work->submit_ns,
-                             result->incarnation))
-            world_fail(w, "INV-24", "a list has row %" PRIu64 ", which was cleared before",
-                       result->rows[i]);
+    if (work->status != TQ_OK || result->names.cnt > 0)
+        return;
+    judge_rows(work, result);
+    for (uint32_t r = 0; r < result->rows_cnt; r++) {
+        uint32_t key = key_of(work, result, r);
+        model_check_key(w->model, work->part, result->rows[r], key, result->incarnation);
+        /* A key may go with its row and come back with another while pages are read. */
+        if (key < KEYS)
+            has_key[key] = true;
+    }
+    judge_tags(work, result);
+    if (result->status)
+        judge_produced(work, result);
+    for (uint32_t key = 0; key < KEYS && !work->is_part && result->is_known; key++)
+        for (uint32_t f = 0; f < FIELDS && !has_key[key]; f++)
+            if (result->incarnation == w->controller->life &&
+                model_must_exist(w->model, work->part, TQ_ROW_NONE, key, f, work->submit_ns,
+                                 work->done_ns))
+                world_fail(w, "INV-23", "a list of %s lacks key k%u", partition_names[work->part],
+                           key);
+}
+
+/* STATUS, FETCH of all. */
+static void judge_table(work_t *work, const tq_result_t *result)
+{
+    if (work->status != TQ_OK)
+        return;
+    judge_rows(work, result);
+    judge_tags(work, result);
+    if (result->fields.cnt > 0 && result->status)
+        judge_produced(work, result);
+}
+
+/* TAGS: only its success says what happened. */
+static void judge_tagged(work_t *work, const tq_result_t *result)
+{
+    put_record_t *put = work->put;
+
+    put->done_ns = work->done_ns;
+    put->outcome = work->status == TQ_OK ? PUT_OK : PUT_UNKNOWN;
+    if (work->status == TQ_OK)
+        model_put_ok(work->proc->world->model, put, put->rows, result->incarnation);
 }
 
 static void on_done(void *ctx, tqi_op_t *op)
@@ -385,6 +501,10 @@ static void on_done(void *ctx, tqi_op_t *op)
         judge_fetch(work, result);
     else if (work->kind == WORK_LIST)
         judge_list(work, result);
+    else if (work->kind == WORK_STATUS || work->kind == WORK_FETCH_ALL)
+        judge_table(work, result);
+    else if (work->kind == WORK_TAGS)
+        judge_tagged(work, result);
     if (work->clear && work->status == TQ_OK) {
         work->clear->is_ok = true;
         work->clear->done_ns = work->done_ns;
@@ -539,7 +659,12 @@ static work_t *work_put(proc_t *proc, actor_t *actor, uint32_t part, put_ident_t
     if (!actor) { /* the audit's: all that it says can be foretold */
         put->fields_mask = (1u << FIELDS) - 1;
         rows_cnt = w->sampler_group * (uint32_t)world_between(w, 1, ROWS_MAX / w->sampler_group);
+    } else if (world_chance(w, 0.05)) {
+        put->fields_mask = 0; /* tags only */
     }
+    if (put->fields_mask == 0 || world_chance(w, 0.3))
+        put->fields_mask |= 1u << CELL_N;
+    put->is_replace = (put->fields_mask >> CELL_N & 1) && world_chance(w, 0.1);
     put->size_class = actor ? (uint32_t)world_between(w, 0, world_chance(w, 0.3) ? 5 : 3) : 0;
     put->is_uniform = world_chance(w, 0.3);
     if (ident == IDENT_KEY)
@@ -548,15 +673,18 @@ static work_t *work_put(proc_t *proc, actor_t *actor, uint32_t part, put_ident_t
     if (ident == IDENT_ROW)
         memcpy(put->rows, rows, rows_cnt * sizeof rows[0]);
     names_keys(&keys, put->keys, ident == IDENT_KEY ? rows_cnt : 0);
-    names_tags(&tags, rows_cnt, put->serial);
+    if (put->fields_mask >> CELL_N & 1)
+        names_tags(&tags, put);
     tq_put_args_t args = {
         .partition = partition_names[part],
         .rows_cnt = rows_cnt,
         .keys = ident == IDENT_KEY ? &keys.strs : NULL,
         .rows = ident == IDENT_ROW ? put->rows : NULL,
         .columns = columns,
-        .tags = world_chance(w, 0.3) ? &tags.strs : NULL,
-        .flags = world_chance(w, 0.2) ? TQ_PUT_WANT_META : 0,
+        .tags = put->fields_mask >> CELL_N & 1 ? &tags.strs : NULL,
+        .flags = (world_chance(w, 0.2) ? TQ_PUT_WANT_META : 0u) |
+                 (put->is_replace ? TQ_PUT_REPLACE_TAGS : 0u),
+        .timeout_ms = work->timeout_ms,
     };
     for (uint32_t f = 0; f < FIELDS; f++)
         if (put->fields_mask >> f & 1) {
@@ -587,6 +715,7 @@ static work_t *get(work_t *work, uint32_t flags)
         .rows = work->is_by_key ? NULL : work->rows,
         .fields = work->fields_mask ? &fields.strs : NULL,
         .flags = flags,
+        .timeout_ms = work->timeout_ms,
     };
     tq_status_t rc = tqi_op_get(&work->proc->memory.env, &args, &work->op, &err);
     return submit(work, rc, &err);
@@ -636,6 +765,7 @@ static work_t *fetch(work_t *work, bool is_polling)
         .task = task_names[work->task],
         .mode = TQ_FETCH,
         .is_polling = is_polling,
+        .timeout_ms = work->timeout_ms,
     };
     tq_status_t rc = tqi_op_fetch(&work->proc->memory.env, &args, &work->op, &err);
     return submit(work, rc, &err);
@@ -677,6 +807,7 @@ static work_t *work_clear(proc_t *proc, actor_t *actor, uint32_t part, bool is_a
         .rows = clear->is_by_key || is_all ? NULL : clear->rows,
         .keys = clear->is_by_key ? &keys.strs : NULL,
         .is_all = is_all,
+        .timeout_ms = work->timeout_ms,
     };
     tq_status_t rc = tqi_op_clear(&proc->memory.env, &args, &work->op, &err);
     return submit(work, rc, &err);
@@ -701,17 +832,27 @@ static work_t *work_simple(proc_t *proc, actor_t *actor, uint32_t part, work_kin
     work->part = part;
     switch (kind) {
     case WORK_RESET: {
-        tq_reset_args_t args = {.partition = partition, .task = world_chance(w, 0.3) ? NULL : task};
+        tq_reset_args_t args = {.partition = partition,
+                                .task = world_chance(w, 0.3) ? NULL : task,
+                                .timeout_ms = work->timeout_ms};
         rc = tqi_op_reset(env, &args, &work->op, &err);
         break;
     }
     case WORK_TAGS: {
-        names_tags(&names, rows_cnt, world_between(w, 0, 65535));
+        put_record_t *put = work->put = model_put(w->model);
+        put->part = part;
+        put->ident = IDENT_ROW;
+        put->fields_mask = 1u << CELL_T;
+        put->rows_cnt = rows_cnt;
+        put->is_replace = world_chance(w, 0.2);
+        memcpy(put->rows, rows, rows_cnt * sizeof rows[0]);
+        names_tags(&names, put);
         tq_tags_args_t args = {.partition = partition,
                                .rows_cnt = rows_cnt,
                                .rows = rows,
                                .tags = &names.strs,
-                               .is_replace = world_chance(w, 0.5)};
+                               .is_replace = put->is_replace,
+                               .timeout_ms = work->timeout_ms};
         rc = tqi_op_tags(env, &args, &work->op, &err);
         break;
     }
@@ -719,7 +860,8 @@ static work_t *work_simple(proc_t *proc, actor_t *actor, uint32_t part, work_kin
         names_fields(&names, some_mask(w));
         tq_insert_args_t args = {.partition = partition,
                                  .rows_cnt = (uint32_t)world_between(w, 0, 3),
-                                 .fields = &names.strs};
+                                 .fields = &names.strs,
+                                 .timeout_ms = work->timeout_ms};
         rc = tqi_op_insert(env, &args, &work->op, &err);
         break;
     }
@@ -738,7 +880,8 @@ static work_t *work_simple(proc_t *proc, actor_t *actor, uint32_t part, work_kin
                                  .kind = world_chance(w, 0.5) ? TQ_STATUS_CONSUMPTION
                                                               : TQ_STATUS_PRODUCTION,
                                  .task = task,
-                                 .fields = &names.strs};
+                                 .fields = &names.strs,
+                                 .timeout_ms = work->timeout_ms};
         rc = tqi_op_status_of(env, &args, &work->op, &err);
         break;
     }
@@ -746,18 +889,46 @@ static work_t *work_simple(proc_t *proc, actor_t *actor, uint32_t part, work_kin
         tq_list_args_t args = {.partition = world_chance(w, 0.1) ? NULL : partition,
                                .is_keys_only = world_chance(w, 0.2),
                                .is_stuck_only = world_chance(w, 0.2),
-                               .want_fields = world_chance(w, 0.5)};
+                               .want_fields = world_chance(w, 0.5),
+                               .rows_max = world_chance(w, 0.2) ? world_between(w, 1, 30) : 0,
+                               .timeout_ms = work->timeout_ms};
+        work->is_part = args.is_keys_only || args.is_stuck_only || args.rows_max > 0;
         rc = tqi_op_list(env, &args, &work->op, &err);
         break;
     }
+    case WORK_FETCH_ALL: {
+        names_fields(&names, some_mask(w));
+        tq_fetch_args_t args = {.partition = partition,
+                                .fields = &names.strs,
+                                .task = task,
+                                .mode = TQ_FETCH_ALL,
+                                .timeout_ms = work->timeout_ms};
+        rc = tqi_op_fetch(env, &args, &work->op, &err);
+        break;
+    }
     default:
-        rc = tqi_op_stat(env, 0, &work->op, &err);
+        rc = tqi_op_stat(env, work->timeout_ms, &work->op, &err);
         break;
     }
     return submit(work, rc, &err);
 }
 
 /* ---- actors ------------------------------------------------------------------------------------ */
+
+/* A receive fails at some unit. */
+static void spoil(world_t *w)
+{
+    if (tqi_sim_host_spoil(w->units[world_between(w, 0, w->units_cnt - 1)]->host))
+        world_say(w, "---- a transfer is spoilt");
+}
+
+/* Whoever opened a store that is gone opens another client. */
+static bool was_refused(const proc_t *proc)
+{
+    tqi_err_t err;
+
+    return tqi_client_why(proc->client, 0, &err) == TQ_E_STORE_GONE;
+}
 
 static void act(actor_t *actor)
 {
@@ -766,6 +937,8 @@ static void act(actor_t *actor)
     uint32_t part = (uint32_t)world_between(w, 0, world_chance(w, 0.6) ? 0 : PARTITIONS - 1);
     uint64_t what = world_between(w, 0, 99);
 
+    if (w->may_spoil && world_chance(w, 0.2))
+        spoil(w);
     if (actor->fetched_cnt > 0 && what < 80)
         work_get(proc, actor, part);
     else if (what < 18)
@@ -796,10 +969,61 @@ static void on_think(void *ctx)
         tqi_sim_at(w->sim, &actor->think, tqi_sim_now(w->sim) + 100 * TQI_SIM_MS);
         return;
     }
+    if (was_refused(proc)) {
+        proc_kill(proc, false);
+        proc_boot(proc);
+        return;
+    }
     w->ops_left--;
     act(actor);
     if (!actor->work) /* no memory for it */
         tqi_sim_at(w->sim, &actor->think, tqi_sim_now(w->sim) + 100 * TQI_SIM_MS);
+}
+
+void work_plan(world_t *w)
+{
+    /* Slices and pages of the size of what these clients put. */
+    if (world_chance(w, 0.5))
+        w->slice_rows = (uint32_t)world_between(w, 1, 12);
+    if (world_chance(w, 0.5))
+        w->page_rows = (uint32_t)world_between(w, 1, 12);
+    w->lease_ms = world_chance(w, 0.4) ? (uint32_t)world_between(w, 1500, 5000) : 8000;
+    w->may_spoil = world_chance(w, 0.2);
+}
+
+uint64_t work_store_wanted(proc_t *proc)
+{
+    world_t *w = proc->world;
+
+    /* The first one is the auditor's. */
+    return proc->id > 0 && !w->is_healing && world_chance(w, 0.15) ? w->controller->life : 0;
+}
+
+void work_before_frame(proc_t *proc, const void *data, size_t len)
+{
+    world_t *w = proc->world;
+    tqi_envelope_t env;
+
+    /* The one allocation that joining a store takes. */
+    if (!w->is_healing && w->may_refuse_memory && tqi_client_session(proc->client) == 0 &&
+        tqi_envelope_decode(data, len, &env, NULL) == TQ_OK && env.kind == TQI_KIND_Hello_R &&
+        world_chance(w, 0.1))
+        proc->memory.fail_at = proc->memory.calls + 1;
+}
+
+/* What races with an answer: a caller that gives up at that moment. */
+void work_after_frame(proc_t *proc)
+{
+    world_t *w = proc->world;
+
+    if (w->is_healing || !world_chance(w, 0.005))
+        return;
+    tqi_list_each(&proc->works, node)
+    {
+        work_t *work = tqi_container_of(node, work_t, node);
+        if (!work->is_done && work->actor && world_chance(w, 0.5))
+            on_cancel(work);
+    }
 }
 
 void work_start(proc_t *proc)

@@ -163,7 +163,11 @@ static void on_message(void *ctx, tqi_peer_t peer, const void *data, size_t len)
 {
     proc_t *proc = ctx;
 
+    if (proc->kind == PROC_CLIENT)
+        work_before_frame(proc, data, len);
     proc->role->on_message(proc->role, peer, data, len, proc_now(proc));
+    if (proc->kind == PROC_CLIENT)
+        work_after_frame(proc);
     proc_poke(proc);
 }
 
@@ -210,6 +214,8 @@ static tq_status_t boot_controller(proc_t *proc, uint64_t now_ns, tqi_err_t *err
         .sampler_group = w->sampler_group,
         .prealloc_rows = w->prealloc_rows,
         .ping_ms = PING_MS,
+        .slice_rows = w->slice_rows,
+        .page_rows = w->page_rows,
         .user_conf = "simulated",
         .user_conf_len = 9,
         .watch = tqi_sim_host_watch(proc->host, on_death, proc),
@@ -234,7 +240,7 @@ static tq_status_t boot_unit(proc_t *proc, uint64_t now_ns, tqi_err_t *err)
         .name = proc->name,
         .capacity_bytes = proc->capacity,
         .segment_bytes = 512u << 10,
-        .lease_ms = 8000,
+        .lease_ms = proc->world->lease_ms,
     };
     tq_status_t rc = tqi_unit_new(&proc->memory.env, &conf, tqi_sim_host_ctrl(proc->host),
                                   tqi_sim_host_payload_unit(proc->host),
@@ -259,6 +265,7 @@ static tq_status_t boot_client(proc_t *proc, uint64_t now_ns, tqi_err_t *err)
         .call_timeout_ms = 12000,
         .fetch_timeout_ms = 3000,
         .space_timeout_ms = 4000,
+        .incarnation_wanted = work_store_wanted(proc),
         .host = work_host(proc),
     };
     tq_status_t rc =
@@ -500,7 +507,8 @@ static void world_init(world_t *w)
     w->model = model_new(w);
     w->grants = grants_new(w);
 
-    bool is_embedded = world_chance(w, 0.25);
+    work_plan(w);
+    bool is_embedded = world_chance(w, 0.35);
     w->controller = proc_add(w, PROC_CONTROLLER, 0);
     w->units_cnt = (uint32_t)world_between(w, 1, UNITS_MAX);
     for (uint32_t i = 0; i < w->units_cnt; i++) {

@@ -35,6 +35,9 @@
 #define ACTORS_MAX 3 /* of one client */
 #define PARTITIONS 3
 #define FIELDS 5
+#define CELLS (FIELDS + 2) /* the fields, and two tags: CELL_N, CELL_T */
+#define CELL_N FIELDS      /* what puts write */
+#define CELL_T (FIELDS + 1)
 #define TASKS 2
 #define KEYS 12
 #define ROWS_MAX 8 /* of one put */
@@ -124,6 +127,9 @@ struct world {
     char sampler[32];
     uint32_t sampler_group;
     uint32_t prealloc_rows;
+    uint32_t slice_rows, page_rows; /* of the controller; 0: its defaults */
+    uint32_t lease_ms;
+    bool may_spoil;
 
     /* The plan. */
     uint64_t faults_end_ns;
@@ -197,6 +203,7 @@ typedef enum work_kind {
     WORK_RESOLVE,
     WORK_STATUS,
     WORK_LIST,
+    WORK_FETCH_ALL,
     WORK_STAT,
 } work_kind_t;
 
@@ -220,7 +227,9 @@ struct work {
     uint32_t keys[ROWS_MAX];
     bool is_by_key;
     bool is_all;
+    bool is_part; /* a list of some of the rows */
     bool has_wait;
+    uint32_t timeout_ms;
     struct put_record *put;
     struct clear_record *clear;
     void *memory[FIELDS]; /* a put's columns */
@@ -234,10 +243,17 @@ struct work {
 };
 
 extern const char *const partition_names[PARTITIONS];
-extern const char *const field_names[FIELDS];
+extern const char *const field_names[CELLS];
 extern const char *const task_names[TASKS];
 
+/* Draws what the workload needs of the world. */
+void work_plan(world_t *w);
 void work_start(proc_t *proc);
+/* A frame is about to be handled by the client; or has been. */
+void work_before_frame(proc_t *proc, const void *data, size_t len);
+void work_after_frame(proc_t *proc);
+/* The store that the client is opened for alone; 0: any. */
+uint64_t work_store_wanted(proc_t *proc);
 void work_stop(proc_t *proc);
 /* The client's life ends: what it had under way is over, unseen. Before and after the role went. */
 void work_killed(proc_t *proc);
@@ -269,6 +285,7 @@ typedef struct put_record {
     uint32_t fields_mask;
     uint32_t size_class;
     bool is_uniform;
+    bool is_replace; /* other tags of its rows go */
     uint64_t submit_ns;
     uint64_t done_ns;
     put_outcome_t outcome;
@@ -305,6 +322,14 @@ void model_check_cell(model_t *m, uint32_t part, tq_row_t row, uint32_t field, c
 /* Whether the cell must be there for a reader from rs to re. key KEYS: by row. */
 bool model_must_exist(model_t *m, uint32_t part, tq_row_t row, uint32_t key, uint32_t field,
                       uint64_t rs, uint64_t re);
+/* What a list from rs to re says of a row: its key (KEYS: none), and its tags. Fails the world where
+ * that can't be (INV-32). */
+void model_check_key(model_t *m, uint32_t part, tq_row_t row, uint32_t key, uint64_t incarnation);
+void model_check_tags(model_t *m, uint32_t part, tq_row_t row, const uint8_t *map, size_t len,
+                      uint64_t rs, uint64_t re, uint64_t incarnation);
+/* A put's or TAGS' map for one row, and its size. */
+#define MODEL_TAGS_BYTES 37
+void model_fill_tags(const put_record_t *put, uint32_t ord, uint8_t out[MODEL_TAGS_BYTES]);
 /* Whether a clear that was over before rs had this row. */
 bool model_is_cleared(model_t *m, uint32_t part, tq_row_t row, uint64_t rs, uint64_t incarnation);
 /* Whether any clear in the partition was at work between rs and re. */

@@ -565,6 +565,21 @@ static void unit_drop(tqi_payload_unit_t *port, tqi_transfer_key_t key)
     (void)drop(unit_of(port), key, true);
 }
 
+bool tqi_sim_host_spoil(tqi_sim_host_t *host)
+{
+    transfer_t *last = NULL;
+
+    tqi_list_each(&host->transfers, node)
+    {
+        transfer_t *t = tqi_container_of(node, transfer_t, node);
+        if (!t->way && !t->is_outgoing && !t->is_over)
+            last = t;
+    }
+    if (last)
+        transfer_end(last, TQ_E_PEER_LOST, "a payload chunk is not the next one of its frame");
+    return last != NULL;
+}
+
 /* ---- both -------------------------------------------------------------------------------------- */
 
 void payload_init(tqi_sim_host_t *host)

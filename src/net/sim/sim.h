@@ -155,6 +155,10 @@ uint32_t tqi_sim_host_transfers_cnt(const tqi_sim_host_t *host);
 /* Peers that the ctrl port has. */
 uint32_t tqi_sim_host_peers_cnt(const tqi_sim_host_t *host);
 
+/* The newest transfer that comes in at the unit's side of the host ends with E_PEER_LOST, as one does
+ * whose chunks are not those of its frame. False: there is none. */
+bool tqi_sim_host_spoil(tqi_sim_host_t *host);
+
 /* Counting from the host's first life: call number `at` of those that faults.ports may refuse is
  * refused; and segment number `at`. 0: none. */
 void tqi_sim_host_fail_port(tqi_sim_host_t *host, uint64_t at);

@@ -453,6 +453,9 @@ tq_status_t tqi_controller_new(const tqi_env_t *env, const tqi_controller_conf_t
     if (conf->prealloc_rows > TQI_SLICE_ROWS)
         return tqi_fail(err, TQ_E_CONFIG, "%u rows made ahead in each partition, at most %u are",
                         conf->prealloc_rows, TQI_SLICE_ROWS);
+    if (conf->page_rows > TQ_REQUEST_ROWS_MAX)
+        return tqi_fail(err, TQ_E_CONFIG, "pages of %u rows, at most %u are", conf->page_rows,
+                        TQ_REQUEST_ROWS_MAX);
     if (conf->slice_rows > TQI_SLICE_ROWS)
         return tqi_fail(err, TQ_E_CONFIG, "slices of %u rows, at most %u are", conf->slice_rows,
                         TQI_SLICE_ROWS);
@@ -474,6 +477,7 @@ tq_status_t tqi_controller_new(const tqi_env_t *env, const tqi_controller_conf_t
     ctl->confirm_ms = or_default(conf->confirm_ms, 100);
     ctl->prealloc_rows = conf->prealloc_rows;
     ctl->slice_rows = or_default(conf->slice_rows, TQI_SLICE_ROWS);
+    ctl->page_rows = or_default(conf->page_rows, TQ_REQUEST_ROWS_MAX);
     ctl->placement_turn = conf->seed;
     ctl->table_version = 1;
     tqi_buf_init(&ctl->user_conf, env);

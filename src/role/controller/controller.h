@@ -29,6 +29,7 @@ typedef struct tqi_controller_conf {
     uint32_t unit_lost_ms; /* 10,000 */
     uint32_t confirm_ms;   /* 100: the longest that a published put waits for its CONFIRM */
     uint32_t slice_rows;   /* 4,096, and no more: what an operation handles before others go on */
+    uint32_t page_rows;    /* 65,536, and no more: of one answer to LIST, STATUS or FETCH of all */
     tqi_watch_t *watch;    /* of the processes behind sessions; NULL: silence alone ends them */
     /* How many sessions there may be now; if no more, why must say what allows more. Asked at each new
      * one. NULL: any number. */

@@ -578,7 +578,7 @@ struct tqi_controller {
     const void *frame; /* the one that is handled, and its length */
     size_t frame_len;
     uint64_t started_ns;
-    uint32_t ping_ms, silence_ms, unit_lost_ms, confirm_ms, prealloc_rows, slice_rows;
+    uint32_t ping_ms, silence_ms, unit_lost_ms, confirm_ms, prealloc_rows, slice_rows, page_rows;
     tqi_sampler_t sampler;
     char *sampler_group_by;
     tqi_buf_t user_conf;

@@ -116,11 +116,11 @@ static bool read_fail(tqi_controller_t *ctl, request_t *req, tq_status_t status,
     return true;
 }
 
-static uint32_t rows_page(size_t fields_cnt, uint32_t wanted)
+static uint32_t rows_page(const tqi_controller_t *ctl, size_t fields_cnt, uint32_t wanted)
 {
     uint64_t max = PAGE_CELLS_MAX / tqi_u64_max(1, fields_cnt);
 
-    max = tqi_u64_min(tqi_u64_max(max, 1), TQ_REQUEST_ROWS_MAX);
+    max = tqi_u64_min(tqi_u64_max(max, 1), ctl->page_rows);
     return (uint32_t)(wanted ? tqi_u64_min(wanted, max) : max);
 }
 
@@ -190,7 +190,7 @@ bool tqi_ctl_status_step(tqi_controller_t *ctl, op_t *op, uint32_t *budget)
     }
     walk.table = &op->part->table;
     task = tqi_partition_task(walk.table, msg->task.data, msg->task.len);
-    rows_max = rows_page(req->fields.len, 0);
+    rows_max = rows_page(ctl, req->fields.len, 0);
     while (req->out.rows.len < rows_max && req->at_block < walk.table->index.end) {
         uint64_t pos[CHUNK_ROWS];
         uint32_t cnt;
@@ -346,7 +346,7 @@ bool tqi_ctl_list_step(tqi_controller_t *ctl, op_t *op, uint32_t *budget)
         req->phase = 1;
     }
     walk.table = &op->part->table;
-    if (!page_fill(req, &walk, rows_page(req->fields.len, msg->rows_max), true, budget, &rc))
+    if (!page_fill(req, &walk, rows_page(ctl, req->fields.len, msg->rows_max), true, budget, &rc))
         return false;
     if (rc != TQ_OK)
         return read_fail(ctl, req, rc, "no memory for a listing");
@@ -423,7 +423,7 @@ bool tqi_ctl_fetch_all_step(tqi_controller_t *ctl, op_t *op, uint32_t *budget)
         req->phase = 1;
     }
     walk.table = &op->part->table;
-    if (!page_fill(req, &walk, rows_page(req->fields.len, 0), false, budget, &rc))
+    if (!page_fill(req, &walk, rows_page(ctl, req->fields.len, 0), false, budget, &rc))
         return false;
     if (rc != TQ_OK)
         return read_fail(ctl, req, rc, "no memory for a fetch");
