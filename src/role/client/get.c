@@ -792,9 +792,13 @@ static void get_on_reply(tqi_op_t *op, tqi_slot_t *slot, const tqi_reply_t *repl
         break;
     case TQI_KIND_PrepareGet:
         tqi_slot_step(slot, TQI_SLOT_EV_PREPARED);
-        if (keep_ready(get, slot, reply, &err) != TQ_OK)
+        if (keep_ready(get, slot, reply, &err) != TQ_OK) {
             tqi_op_fail(op, &err, now_ns);
-        else if (--get->waiting_cnt == 0)
+            break;
+        }
+        if (!slot->ready.is_inline)
+            tqi_link_lease(slot->link, slot->ready.lease_ms, now_ns);
+        if (--get->waiting_cnt == 0)
             read_all(get, now_ns);
         break;
     case TQI_KIND_Commit:

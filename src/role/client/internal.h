@@ -43,7 +43,7 @@
 #define TQI_PATIENCE_MAX_NS (4 * TQI_SILENCE_NS)
 #define TQI_BACKOFF_MIN_NS (10 * TQI_MS)
 #define TQI_BACKOFF_MAX_NS (500 * TQI_MS)
-#define TQI_RENEW_NS (5000 * TQI_MS) /* leases are renewed so often while bytes move */
+#define TQI_RENEW_NS (5000 * TQI_MS) /* leases are renewed at least so often while bytes move */
 #define TQI_RESTARTS_MAX 16
 
 typedef struct tqi_link tqi_link_t;
@@ -84,6 +84,7 @@ struct tqi_link {
     uint64_t ack_due_ns;  /* a lone ack is due; 0: none */
     uint64_t overdue_ns;  /* no op has waited too long before this */
     uint64_t renew_ns;    /* leases are to be renewed */
+    uint32_t lease_ms;    /* the unit's, as it said last; 0: not yet */
     tq_status_t trouble;  /* why the last attempt failed, or OK */
     char trouble_text[256];
 
@@ -165,6 +166,8 @@ void tqi_link_on_message(tqi_link_t *link, const tqi_envelope_t *env, uint64_t n
 void tqi_link_ping(tqi_link_t *link, uint64_t now_ns);
 /* A message outside the seqs; the link is up. */
 void tqi_link_say(tqi_link_t *link, uint16_t kind, const void *msg);
+/* What a unit has granted lasts so long unless it is renewed. */
+void tqi_link_lease(tqi_link_t *link, uint32_t lease_ms, uint64_t now_ns);
 /* An op begins to wait for it now. */
 void tqi_link_watch(tqi_link_t *link, uint64_t now_ns);
 /* Timers; returns when to be called next. */

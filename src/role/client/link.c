@@ -632,6 +632,20 @@ static bool open_way(tqi_link_t *link, const tqi_msg_Hello_R_t *msg)
     return link->is_payload_open || tq_status_class(err.status) != TQ_CLASS_LOCAL;
 }
 
+/* Twice within a lease, as one RENEW may be lost. */
+static uint64_t renew_after(const tqi_link_t *link, uint64_t now_ns)
+{
+    uint64_t third_ns = link->lease_ms * TQI_MS / 3;
+
+    return now_ns + (third_ns > 0 && third_ns < TQI_RENEW_NS ? third_ns : TQI_RENEW_NS);
+}
+
+void tqi_link_lease(tqi_link_t *link, uint32_t lease_ms, uint64_t now_ns)
+{
+    link->lease_ms = lease_ms;
+    link->renew_ns = tqi_u64_min(link->renew_ns, renew_after(link, now_ns));
+}
+
 static void on_hello(tqi_link_t *link, const tqi_envelope_t *env, uint64_t now_ns)
 {
     tqi_client_t *client = link->client;
@@ -676,7 +690,7 @@ static void on_hello(tqi_link_t *link, const tqi_envelope_t *env, uint64_t now_n
     link->patience_ns = TQI_SILENCE_NS;
     link->trouble = TQ_OK;
     link->trouble_text[0] = '\0';
-    link->renew_ns = now_ns + TQI_RENEW_NS;
+    link->renew_ns = renew_after(link, now_ns);
     if (link->unit_id == 0) {
         link->ping_ns = now_ns + (msg.ping_ms ? msg.ping_ms * TQI_MS : TQI_PING_NS);
         tqi_client_on_hello(client, env, &msg, now_ns);
@@ -906,7 +920,7 @@ static void renew(tqi_link_t *link, uint64_t now_ns)
     }
     msg.transfers = tqi_u64s(ids, cnt);
     tqi_link_say(link, TQI_KIND_Renew, &msg);
-    link->renew_ns = now_ns + TQI_RENEW_NS;
+    link->renew_ns = renew_after(link, now_ns);
 }
 
 /* Tries the next alternative; after the last one, all of them with more patience. */

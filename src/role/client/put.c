@@ -886,6 +886,7 @@ static void put_on_reply(tqi_op_t *op, tqi_slot_t *slot, const tqi_reply_t *repl
         if (!tqi_op_decode(op, reply, &ready, now_ns))
             break;
         tqi_slot_step(slot, TQI_SLOT_EV_PREPARED);
+        tqi_link_lease(slot->link, ready.lease_ms, now_ns);
         store_next(put, slot, now_ns);
         if (op->state != TQI_OP_RUNNING)
             break;
