@@ -23,7 +23,7 @@ A dense or jagged column is the memory that the store was read into; nothing is 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -35,12 +35,13 @@ from transfer_queue import _core
 from transfer_queue._values import Codec
 from transfer_queue.errors import UnsupportedError, UsageError
 
+_nested_view: Callable[..., Tensor] | None
 try:
     # What torch.nested.nested_tensor_from_jagged calls, which (in torch 2.13) prints a warning about
     # its own use of is_fx_tracing at the first call in each process.
-    from torch.nested._internal.nested_tensor import (
-        nested_view_from_values_offsets_lengths as _nested_view,
-    )
+    from torch.nested._internal.nested_tensor import nested_view_from_values_offsets_lengths
+
+    _nested_view = nested_view_from_values_offsets_lengths
 except ImportError:
     _nested_view = None
 

@@ -205,6 +205,112 @@ static void a_small_put_is_one_fused_message_a_unit_and_one_publish(void **state
     rig_fini(&rig);
 }
 
+/* A put to unit 1 whose bytes move, under leases of lease_ms. */
+static void begin_moving(rig_t *rig, put_case_t *c, uint32_t lease_ms)
+{
+    tqi_msg_PreparePut_t msg;
+    static const uint32_t segment = 3;
+    static const uint64_t offset = 4096;
+    tqi_msg_PreparePut_R_t ready = {
+        .lease_ms = lease_ms, .segments = tqi_u32s(&segment, 1), .offsets = tqi_u64s(&offset, 1)};
+
+    rig_init(rig);
+    rig->mode = TQI_PAYLOAD_DIRECT;
+    rig_greet(rig);
+    rig_submit(rig, put_op(rig, c, 1, 20000));
+    answer_resolve(rig, 1, 1, 0);
+    greet_units(rig, 1);
+    rig_frame_t frame = expect_prepare(rig, &msg, 1);
+    rig_answer(rig, &frame, TQ_OK, &ready);
+    assert_int_equal(rig->transfers_cnt, 1);
+}
+
+/* Lets time pass, answering PINGs of both peers; RENEWs are counted, and answered with `gone` of them
+ * gone unless `is_mute`. */
+static uint32_t pass_renewing(rig_t *rig, uint64_t ms, bool is_mute, uint32_t gone)
+{
+    uint32_t cnt = 0;
+
+    for (uint64_t at = 0; at < ms; at += 50) {
+        rig_idle(rig, 50);
+        while (rig->frames_cnt > 0 && (rig->frames[0].env.kind == TQI_KIND_Ping ||
+                                       rig->frames[0].env.kind == TQI_KIND_Renew)) {
+            rig_frame_t frame = rig_take(rig, rig->frames[0].env.kind);
+            if (frame.env.kind == TQI_KIND_Ping) {
+                rig_answer(rig, &frame, TQ_OK, &(tqi_msg_Ping_R_t){.table_version = 1});
+            } else if (is_mute) {
+                rig_free(&frame);
+                cnt++;
+            } else {
+                uint64_t id = rig->transfers[0].key.transfer;
+                tqi_msg_Renew_R_t msg = {.gone = tqi_u64s(&id, gone)};
+
+                rig_answer(rig, &frame, TQ_OK, &msg);
+                cnt++;
+            }
+        }
+    }
+    return cnt;
+}
+
+static void leases_are_renewed_well_before_they_run_out(void **state)
+{
+    rig_t rig;
+    put_case_t c;
+
+    (void)state;
+    begin_moving(&rig, &c, 2000);
+    assert_in_range(pass_renewing(&rig, 10000, false, 0), 15, 25);
+    assert_false(rig.transfers[0].is_dropped);
+    moved(&rig, 0, TQ_OK);
+    answer_commit(&rig);
+    answer_publish(&rig, 1);
+    rig_done_with(&rig, TQ_OK);
+    case_fini(&c);
+    rig_fini(&rig);
+}
+
+static void writing_stops_when_two_thirds_of_a_lease_pass_unanswered(void **state)
+{
+    rig_t rig;
+    put_case_t c;
+
+    (void)state;
+    begin_moving(&rig, &c, 30000);
+    pass_renewing(&rig, 10000, false, 0); /* renewed at 10 s at the latest */
+    pass_renewing(&rig, 14000, true, 0);
+    assert_false(rig.transfers[0].is_dropped);
+    pass_renewing(&rig, 7000, true, 0);
+    assert_true(rig.transfers[0].is_dropped);
+    assert_int_equal(rig.done_cnt, 0); /* its memory may still be read */
+    moved(&rig, 0, TQ_E_CANCELLED);
+    answer_publish_or_unit_abort(&rig);
+    answer_publish_or_unit_abort(&rig);
+    tqi_op_t *op = rig_done(&rig);
+    assert_int_equal(tqi_op_status(op), TQ_E_TIMEOUT);
+    assert_non_null(strstr(tqi_op_error(op), "30000 ms"));
+    tqi_op_free(op);
+    case_fini(&c);
+    rig_fini(&rig);
+}
+
+static void a_lease_that_the_unit_says_is_gone_stops_the_write(void **state)
+{
+    rig_t rig;
+    put_case_t c;
+
+    (void)state;
+    begin_moving(&rig, &c, 2000);
+    pass_renewing(&rig, 600, false, 1);
+    assert_true(rig.transfers[0].is_dropped);
+    moved(&rig, 0, TQ_E_CANCELLED);
+    answer_publish_or_unit_abort(&rig);
+    answer_publish_or_unit_abort(&rig);
+    rig_done_with(&rig, TQ_E_TIMEOUT);
+    case_fini(&c);
+    rig_fini(&rig);
+}
+
 static void new_rows_are_inserted(void **state)
 {
     rig_t rig;
@@ -1073,6 +1179,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_small_put_is_one_fused_message_a_unit_and_one_publish),
+        cmocka_unit_test(leases_are_renewed_well_before_they_run_out),
+        cmocka_unit_test(writing_stops_when_two_thirds_of_a_lease_pass_unanswered),
+        cmocka_unit_test(a_lease_that_the_unit_says_is_gone_stops_the_write),
         cmocka_unit_test(new_rows_are_inserted),
         cmocka_unit_test(a_large_put_is_written_through_the_payload_port_then_committed),
         cmocka_unit_test(a_large_put_without_a_way_for_payload_says_why),

@@ -80,12 +80,14 @@ struct tqi_link {
     uint64_t asked_ns; /* the first PING that nothing has answered yet; 0: none */
     uint64_t retry_ns; /* WAITING: until */
     uint64_t backoff_ns;
-    uint64_t patience_ns; /* GREETING: a HELLO is waited for so long */
-    uint64_t ack_due_ns;  /* a lone ack is due; 0: none */
-    uint64_t overdue_ns;  /* no op has waited too long before this */
-    uint64_t renew_ns;    /* leases are to be renewed */
-    uint32_t lease_ms;    /* the unit's, as it said last; 0: not yet */
-    tq_status_t trouble;  /* why the last attempt failed, or OK */
+    uint64_t patience_ns;    /* GREETING: a HELLO is waited for so long */
+    uint64_t ack_due_ns;     /* a lone ack is due; 0: none */
+    uint64_t overdue_ns;     /* no op has waited too long before this */
+    uint64_t renew_ns;       /* leases are to be renewed */
+    uint32_t lease_ms;       /* the unit's, as it said last; 0: not yet */
+    uint64_t renew_asked_ns; /* the first RENEW that nothing has answered yet; 0: none */
+    uint64_t leased_ns;      /* when the newest RENEW that was answered had been sent */
+    tq_status_t trouble;     /* why the last attempt failed, or OK */
     char trouble_text[256];
 
     /* The way for payload, opened from Hello_R and kept over reconnections. */
@@ -319,6 +321,7 @@ struct tqi_slot {
     uint64_t transfer;
     uint64_t bytes;
     uint64_t since_ns;          /* LINKING, MOVING: since */
+    bool is_write;              /* MOVING: to the unit */
     bool is_touched;            /* the unit may hold something of it */
     bool has_moved, was_closed; /* get by STREAM: which of its two ends have come */
     tqi_buf_t reply;            /* get: READY, whose views are needed until the end */

@@ -632,18 +632,92 @@ static bool open_way(tqi_link_t *link, const tqi_msg_Hello_R_t *msg)
     return link->is_payload_open || tq_status_class(err.status) != TQ_CLASS_LOCAL;
 }
 
-/* Twice within a lease, as one RENEW may be lost. */
+/* Often enough that one RENEW may be lost before 2/3 of a lease have passed. */
 static uint64_t renew_after(const tqi_link_t *link, uint64_t now_ns)
 {
-    uint64_t third_ns = link->lease_ms * TQI_MS / 3;
+    uint64_t part_ns = link->lease_ms * TQI_MS / 4;
 
-    return now_ns + (third_ns > 0 && third_ns < TQI_RENEW_NS ? third_ns : TQI_RENEW_NS);
+    return now_ns + (part_ns > 0 && part_ns < TQI_RENEW_NS ? part_ns : TQI_RENEW_NS);
 }
 
 void tqi_link_lease(tqi_link_t *link, uint32_t lease_ms, uint64_t now_ns)
 {
     link->lease_ms = lease_ms;
     link->renew_ns = tqi_u64_min(link->renew_ns, renew_after(link, now_ns));
+}
+
+static void renew(tqi_link_t *link, uint64_t now_ns)
+{
+    uint64_t ids[1024];
+    uint32_t cnt = 0;
+    tqi_msg_Renew_t msg;
+
+    tqi_list_each(&link->moving, node)
+    {
+        if (cnt < tqi_array_len(ids))
+            ids[cnt++] = tqi_container_of(node, tqi_slot_t, link_node)->transfer;
+    }
+    msg.transfers = tqi_u64s(ids, cnt);
+    tqi_link_say(link, TQI_KIND_Renew, &msg);
+    if (link->renew_asked_ns == 0)
+        link->renew_asked_ns = now_ns;
+    link->renew_ns = renew_after(link, now_ns);
+}
+
+static void stop_writing(tqi_slot_t *slot, const char *why, uint64_t now_ns)
+{
+    tqi_err_t err;
+
+    tqi_fail(&err, TQ_E_TIMEOUT,
+             "writing to storage unit %" PRIu32 " was stopped: %s (its leases are %" PRIu64
+             " ms long)",
+             slot->link->unit_id, why, (uint64_t)slot->link->lease_ms);
+    tqi_op_fail(slot->op, &err, now_ns);
+}
+
+/* When nothing says any more that the unit still keeps the memory that is written to: 2/3 of the lease
+ * after the last word that did. The rest of it is for what is under way. */
+static uint64_t stop_overdue_writes(tqi_link_t *link, uint64_t now_ns)
+{
+    uint64_t next = TQI_NEVER;
+
+    if (link->lease_ms == 0)
+        return next;
+    tqi_list_each(&link->moving, node)
+    {
+        tqi_slot_t *slot = tqi_container_of(node, tqi_slot_t, link_node);
+        uint64_t due_ns =
+            tqi_u64_max(slot->since_ns, link->leased_ns) + link->lease_ms * TQI_MS / 3 * 2;
+
+        if (!slot->is_write || slot->op->state != TQI_OP_RUNNING)
+            continue;
+        if (now_ns >= due_ns)
+            stop_writing(slot, "it has not renewed the lease", now_ns);
+        else
+            next = tqi_u64_min(next, due_ns);
+    }
+    return next;
+}
+
+static void on_renewed(tqi_link_t *link, const tqi_envelope_t *env, uint64_t now_ns)
+{
+    tqi_client_t *client = link->client;
+    tqi_msg_Renew_R_t msg;
+
+    if (env->status != TQ_OK || env->session != client->session ||
+        tqi_msg_decode(env, TQI_KIND_Renew_R, &msg, NULL) != TQ_OK) {
+        client->dropped_cnt++;
+        return;
+    }
+    link->leased_ns = tqi_u64_max(link->leased_ns, link->renew_asked_ns);
+    link->renew_asked_ns = 0;
+    for (uint32_t i = 0; i < msg.gone.cnt; i++) {
+        tqi_slot_t *slot = tqi_map_u64_get(&client->transfers, tqi_u64s_at(msg.gone, i));
+
+        /* What the unit sends it may have sent whole by now. */
+        if (slot && slot->link == link && slot->is_write && slot->op->state == TQI_OP_RUNNING)
+            stop_writing(slot, "the lease has run out", now_ns);
+    }
 }
 
 static void on_hello(tqi_link_t *link, const tqi_envelope_t *env, uint64_t now_ns)
@@ -691,6 +765,7 @@ static void on_hello(tqi_link_t *link, const tqi_envelope_t *env, uint64_t now_n
     link->trouble = TQ_OK;
     link->trouble_text[0] = '\0';
     link->renew_ns = renew_after(link, now_ns);
+    link->renew_asked_ns = 0;
     if (link->unit_id == 0) {
         link->ping_ns = now_ns + (msg.ping_ms ? msg.ping_ms * TQI_MS : TQI_PING_NS);
         tqi_client_on_hello(client, env, &msg, now_ns);
@@ -745,6 +820,8 @@ void tqi_link_on_message(tqi_link_t *link, const tqi_envelope_t *env, uint64_t n
         on_hello(link, env, now_ns);
     else if (env->kind == TQI_KIND_Ping_R)
         on_ping(link, env, now_ns);
+    else if (env->kind == TQI_KIND_Renew_R)
+        on_renewed(link, env, now_ns);
     else if (env->kind == TQI_KIND_Bye_R)
         tqi_client_on_bye(link->client);
     else if (link->state == TQI_LINK_UP)
@@ -907,22 +984,6 @@ static uint64_t send_delayed(tqi_link_t *link, uint64_t now_ns)
     return next;
 }
 
-static void renew(tqi_link_t *link, uint64_t now_ns)
-{
-    uint64_t ids[1024];
-    uint32_t cnt = 0;
-    tqi_msg_Renew_t msg;
-
-    tqi_list_each(&link->moving, node)
-    {
-        if (cnt < tqi_array_len(ids))
-            ids[cnt++] = tqi_container_of(node, tqi_slot_t, link_node)->transfer;
-    }
-    msg.transfers = tqi_u64s(ids, cnt);
-    tqi_link_say(link, TQI_KIND_Renew, &msg);
-    link->renew_ns = renew_after(link, now_ns);
-}
-
 /* Tries the next alternative; after the last one, all of them with more patience. */
 static void give_up_greeting(tqi_link_t *link, uint64_t now_ns)
 {
@@ -994,6 +1055,7 @@ uint64_t tqi_link_step(tqi_link_t *link, uint64_t now_ns)
     /* Out of memory for a seq, if the window has room: soon again. */
     if (link->backlog.cnt > 0 && tqi_outbox_cnt(link->outbox) < TQ_OUTSTANDING_MAX)
         next = tqi_u64_min(next, now_ns + TQI_BACKOFF_MIN_NS);
+    next = tqi_u64_min(next, stop_overdue_writes(link, now_ns));
     next = tqi_u64_min(next, send_delayed(link, now_ns));
     return tqi_u64_min(next, fail_overdue(link, now_ns));
 }

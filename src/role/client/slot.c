@@ -192,6 +192,7 @@ tq_status_t tqi_slot_move(tqi_slot_t *slot, bool is_write, const tqi_frame_t *fr
     tqi_list_push_back(&slot->link->moving, &slot->link_node);
     tqi_list_push_back(&slot->op->moving, &slot->op_node);
     tqi_slot_step(slot, TQI_SLOT_EV_MOVE);
+    slot->is_write = is_write;
     slot->since_ns = now_ns;
     tqi_link_watch(slot->link, now_ns);
     return TQ_OK;
