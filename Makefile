@@ -4,7 +4,7 @@
 # python3 is enough.
 
 BUILD ?= build/dev
-SEEDS ?= 200
+SEEDS ?= 1000
 HOURS ?= 0.25
 MINUTES ?= 30
 N ?= 8192
@@ -46,8 +46,8 @@ fuzz: setup ## libFuzzer over all targets: make fuzz HOURS=1; MERGE=1 takes new 
 lint: ## the source checks alone
 	@tools/check setup lint
 
-sim: build ## the simulator alone: make sim SEEDS=1000
-	@tools/check setup sim --seeds $(SEEDS)
+sim: build ## the simulator over seeds never run before: make sim SEEDS=100000; FROM=N repeats
+	@tools/sim --build $(BUILD) --seeds $(SEEDS) $(if $(FROM),--from $(FROM))
 
 soak: build install-py ## 16 processes for MINUTES=30: memory and descriptors stay, bytes are right
 	@TQ_SOAK_MINUTES=$(MINUTES) TQ_SOAK_PYTHON=$(CURDIR)/$(PY) TQ_SOAK_CSV=$(CURDIR)/build/soak.csv \

@@ -157,6 +157,28 @@ static void audit_rows(world_t *w, proc_t *auditor, uint32_t part, listing_t *li
         }
 }
 
+/* Of rows that are ready and were not granted, no group is whole: rows next to each other, as far as
+ * their indexes tell. */
+static void check_granted(world_t *w, uint32_t part, uint32_t task, uint32_t f,
+                          const listing_t *listing)
+{
+    uint32_t len = 0;
+
+    for (uint32_t r = 0; r < listing->rows_cnt; r++) {
+        tq_row_t row = listing->rows[r];
+        bool is_next = r > 0 && row == listing->rows[r - 1] + 1 && row % TQI_BLOCK_ROWS != 0;
+        bool is_left = (listing->masks[r] >> f & 1) && !grants_has(w->grants, task, row);
+
+        len = is_left ? (is_next ? len : 0) + 1 : 0;
+        if (len == w->sampler_group)
+            world_fail(w, "INV-20",
+                       "row %" PRIu64 " of %s has field %s, as have those that make a group of %u "
+                       "with it, and task %s never gets it",
+                       row, partition_names[part], field_names[f], w->sampler_group,
+                       task_names[task]);
+    }
+}
+
 static void audit_tasks(world_t *w, proc_t *auditor, uint32_t part, const listing_t *listing)
 {
     for (uint32_t task = 0; task < TASKS; task++)
@@ -166,12 +188,7 @@ static void audit_tasks(world_t *w, proc_t *auditor, uint32_t part, const listin
                         "a polling fetch", NULL) > 0)
                 if (++rounds > ROWS_LISTED_MAX)
                     world_fail(w, "INV-20", "task %s is given rows for ever", task_names[task]);
-            for (uint32_t r = 0; w->sampler_group == 1 && r < listing->rows_cnt; r++)
-                if ((listing->masks[r] >> f & 1) && !grants_has(w->grants, task, listing->rows[r]))
-                    world_fail(w, "INV-20",
-                               "row %" PRIu64 " of %s has field %s, and task %s never gets it",
-                               listing->rows[r], partition_names[part], field_names[f],
-                               task_names[task]);
+            check_granted(w, part, task, f, listing);
         }
 }
 

@@ -1,11 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * usage: sim [--seed N | --seeds N [--from N]] [--shard I/N] [--list FILE]
- *            [--every N] [--steps N] [--outside] [--mutant N] [--verbose]
+ * usage: sim [--seed N | --seeds N [--from N | --fresh]] [--shard I/N] [--list FILE]
+ *            [--strike WHAT [--at N]] [--every N] [--steps N] [--outside] [--mutant N]
+ *            [--verbose]
  *        sim --pairs
  *
  * --seed N     that seed alone
  * --seeds N    so many, from --from (1); TQ_SIM_SEEDS overrides it
+ * --fresh      from a number that the time makes, and that is printed
+ * --strike W   one fault W and no other: with --at N at the N-th frame that clients send or are
+ *              sent, else each seed as many times as it has frames, once at each
  * --shard I/N  of these and of the list, those whose number is I modulo N
  * --list FILE  seeds that failed once: they are run first
  * --every N    events between the checks that walk everything
@@ -21,6 +25,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "mutants.h"
@@ -33,10 +38,11 @@
 #define PAIRS_SEEDS 300
 
 static uint64_t running_seed;
+static const sim_options_t *running_options;
 
 static void on_crash(int signal_number)
 {
-    world_print_replay(running_seed);
+    world_print_replay(running_seed, running_options);
     signal(signal_number, SIG_DFL);
     raise(signal_number);
 }
@@ -51,6 +57,8 @@ static void add(sim_totals_t *sum, const sim_totals_t *one)
     sum->cells_read += one->cells_read;
     sum->grants += one->grants;
     sum->faults += one->faults;
+    for (int i = 0; i < STRIKES_CNT; i++)
+        sum->strikes[i] += one->strikes[i];
 }
 
 static void run_seed(uint64_t seed, const sim_options_t *options, sim_totals_t *sum, uint64_t *cnt)
@@ -58,12 +66,47 @@ static void run_seed(uint64_t seed, const sim_options_t *options, sim_totals_t *
     sim_totals_t one = {0};
 
     running_seed = seed;
+    running_options = options;
     alarm(SEED_SECONDS_MAX);
     world_run(seed, options, &one);
     add(sum, &one);
     (*cnt)++;
     if (options->is_verbose)
         printf("seed %" PRIu64 ": digest %016" PRIx64 "\n", seed, one.digest);
+}
+
+/* The one fault at each frame, until it has come too late to be met. */
+static void run_strikes(uint64_t seed, const sim_options_t *options, sim_totals_t *sum,
+                        uint64_t *cnt)
+{
+    sim_options_t at = *options;
+    uint64_t before;
+
+    do {
+        before = sum->faults;
+        at.strike_at++;
+        run_seed(seed, &at, sum, cnt);
+    } while (sum->faults > before);
+}
+
+static void run(uint64_t seed, const sim_options_t *options, sim_totals_t *sum, uint64_t *cnt)
+{
+    if (options->strike && !options->strike_at)
+        run_strikes(seed, options, sum, cnt);
+    else
+        run_seed(seed, options, sum, cnt);
+}
+
+static strike_t strike_of(const char *name)
+{
+    for (int i = STRIKE_NONE + 1; i < STRIKES_CNT; i++)
+        if (strcmp(strike_name((strike_t)i), name) == 0)
+            return (strike_t)i;
+    fprintf(stderr, "sim: --strike takes");
+    for (int i = STRIKE_NONE + 1; i < STRIKES_CNT; i++)
+        fprintf(stderr, " %s", strike_name((strike_t)i));
+    fprintf(stderr, "\n");
+    exit(2);
 }
 
 /* The seeds of a list, one a line; what follows a number, and lines without one, are remarks. */
@@ -81,7 +124,7 @@ static void run_list(const char *path, uint64_t shard, uint64_t shards,
         char *end;
         uint64_t seed = strtoull(line, &end, 10);
         if (end != line && seed % shards == shard)
-            run_seed(seed, options, sum, cnt);
+            run(seed, options, sum, cnt);
     }
     fclose(file);
 }
@@ -89,14 +132,23 @@ static void run_list(const char *path, uint64_t shard, uint64_t shards,
 int main(int argc, char **argv)
 {
     static const struct option options_known[] = {
-        {"seed", required_argument, NULL, 's'},   {"seeds", required_argument, NULL, 'n'},
-        {"from", required_argument, NULL, 'f'},   {"shard", required_argument, NULL, 'h'},
-        {"list", required_argument, NULL, 'l'},   {"every", required_argument, NULL, 'e'},
-        {"steps", required_argument, NULL, 't'},  {"outside", no_argument, NULL, 'o'},
-        {"mutant", required_argument, NULL, 'm'}, {"pairs", no_argument, NULL, 'p'},
-        {"verbose", no_argument, NULL, 'v'},      {0},
+        {"seed", required_argument, NULL, 's'},
+        {"seeds", required_argument, NULL, 'n'},
+        {"from", required_argument, NULL, 'f'},
+        {"shard", required_argument, NULL, 'h'},
+        {"list", required_argument, NULL, 'l'},
+        {"every", required_argument, NULL, 'e'},
+        {"steps", required_argument, NULL, 't'},
+        {"outside", no_argument, NULL, 'o'},
+        {"mutant", required_argument, NULL, 'm'},
+        {"pairs", no_argument, NULL, 'p'},
+        {"fresh", no_argument, NULL, 'r'},
+        {"strike", required_argument, NULL, 'w'},
+        {"at", required_argument, NULL, 'a'},
+        {"verbose", no_argument, NULL, 'v'},
+        {0},
     };
-    sim_options_t options = {.check_every = 100};
+    sim_options_t options = {.program = argv[0], .check_every = 100};
     sim_totals_t sum = {0};
     uint64_t from = 1, seeds = 100, shard = 0, shards = 1, cnt = 0;
     const char *list = NULL, *wanted = getenv("TQ_SIM_SEEDS");
@@ -117,6 +169,16 @@ int main(int argc, char **argv)
             break;
         case 'f':
             from = strtoull(optarg, NULL, 10);
+            break;
+        case 'r':
+            from = (uint64_t)time(NULL) * 1000000;
+            printf("fresh seeds from %" PRIu64 "\n", from);
+            break;
+        case 'w':
+            options.strike = strike_of(optarg);
+            break;
+        case 'a':
+            options.strike_at = strtoull(optarg, NULL, 10);
             break;
         case 'h':
             if (sscanf(optarg, "%" SCNu64 "/%" SCNu64, &shard, &shards) != 2 || shard >= shards) {
@@ -151,8 +213,9 @@ int main(int argc, char **argv)
             options.is_verbose = true;
             break;
         default:
-            fprintf(stderr, "usage: sim [--seed N | --seeds N [--from N]] [--shard I/N] "
-                            "[--list FILE] [--every N] [--steps N] [--outside] [--mutant N] "
+            fprintf(stderr, "usage: sim [--seed N | --seeds N [--from N | --fresh]] [--shard I/N] "
+                            "[--list FILE] [--strike WHAT [--at N]] [--every N] [--steps N] "
+                            "[--outside] [--mutant N] "
                             "[--verbose]\n"
                             "       sim --pairs\n");
             return 2;
@@ -165,17 +228,20 @@ int main(int argc, char **argv)
     signal(SIGBUS, on_crash);
     signal(SIGALRM, on_crash);
     if (is_one) {
-        run_seed(from, &options, &sum, &cnt);
+        run(from, &options, &sum, &cnt);
     } else {
         if (list)
             run_list(list, shard, shards, &options, &sum, &cnt);
         for (uint64_t seed = from; seed < from + seeds; seed++)
             if (seed % shards == shard)
-                run_seed(seed, &options, &sum, &cnt);
+                run(seed, &options, &sum, &cnt);
     }
     printf("puts %" PRIu64 ", gets %" PRIu64 " of %" PRIu64 " cells, grants %" PRIu64
            ", faults %" PRIu64 ", ops that succeeded %" PRIu64 "\n",
            sum.puts_ok, sum.gets_ok, sum.cells_read, sum.grants, sum.faults, sum.ops_ok);
+    for (int i = STRIKE_NONE + 1; i < STRIKES_CNT; i++)
+        printf("%s %" PRIu64 "%s", strike_name((strike_t)i), sum.strikes[i],
+               i + 1 < STRIKES_CNT ? ", " : "\n");
     printf("seeds %" PRIu64 ", events %" PRIu64 ", ops %" PRIu64 "\n", cnt, sum.events, sum.ops);
     return is_pairs && !pairs_report(stdout);
 }

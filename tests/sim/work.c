@@ -133,6 +133,7 @@ static work_t *work_new(proc_t *proc, actor_t *actor, work_kind_t kind)
     work->actor = actor;
     work->kind = kind;
     work->losses = (uint32_t)w->memory_losses;
+    work->sessions_ended = world_sessions_ended(w);
     work->submit_ns = tqi_sim_now(w->sim);
     /* Some callers are in a hurry. */
     if (actor && world_chance(w, 0.08))
@@ -247,7 +248,9 @@ static void judge_put(work_t *work, const tq_result_t *result)
         put->outcome = tq_status_class(work->status) == TQ_CLASS_UNKNOWN || work->proc->is_dying
                            ? PUT_UNKNOWN
                            : PUT_FAILED;
+        /* The end of its session clears what it had made, too. */
         if (work->status == TQ_E_ROW_GONE && put->ident != IDENT_ROW &&
+            work->sessions_ended == world_sessions_ended(w) &&
             !model_has_clear(w->model, put->part, put->submit_ns, put->done_ns))
             world_fail(w, "INV-31", "put %" PRIu64 " is told that its rows are gone: %s",
                        put->serial, tqi_op_error(work->op));
@@ -1005,7 +1008,7 @@ void work_before_frame(proc_t *proc, const void *data, size_t len)
     tqi_envelope_t env;
 
     /* The one allocation that joining a store takes. */
-    if (!w->is_healing && w->may_refuse_memory && tqi_client_session(proc->client) == 0 &&
+    if (!w->is_healing && w->weights[STRIKE_MEMORY] > 0 && tqi_client_session(proc->client) == 0 &&
         tqi_envelope_decode(data, len, &env, NULL) == TQ_OK && env.kind == TQI_KIND_Hello_R &&
         world_chance(w, 0.1))
         proc->memory.fail_at = proc->memory.calls + 1;

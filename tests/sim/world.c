@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "world.h"
 
+#include "role/controller/internal.h"
+
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -10,23 +12,23 @@
 #include "mutants.h"
 
 #define PING_MS 1000
+#define DRAIN_NS (10 * TQI_SIM_S) /* of api/host.c */
 /* Ten times what the busiest of the first thousand seeds needs. */
 #define EVENTS_MAX 500000
 
 /* ---- telling ----------------------------------------------------------------------------------- */
 
-void world_print_replay(uint64_t seed)
+void world_print_replay(uint64_t seed, const sim_options_t *options)
 {
-    char text[160];
-    int len = snprintf(text, sizeof text, "seed %" PRIu64 " failed; repeat it with: ", seed);
+    char text[500], strike[80] = "";
+    int len;
 
-    if (sim_mutant)
-        len +=
-            snprintf(text + len, sizeof text - (size_t)len, "sim_mutants --mutant %u", sim_mutant);
-    else
-        len += snprintf(text + len, sizeof text - (size_t)len, "sim");
-    len += snprintf(text + len, sizeof text - (size_t)len, " --seed %" PRIu64 " --verbose\n", seed);
-
+    if (options->strike)
+        snprintf(strike, sizeof strike, " --strike %s --at %" PRIu64, strike_name(options->strike),
+                 options->strike_at);
+    len = snprintf(text, sizeof text,
+                   "seed %" PRIu64 " failed; repeat it with: %s --seed %" PRIu64 "%s --verbose\n",
+                   seed, options->program, seed, strike);
     fflush(stdout);
     fwrite(text, 1, (size_t)len, stderr);
     fflush(stderr);
@@ -80,7 +82,7 @@ void world_fail(world_t *w, const char *invariant, const char *fmt, ...)
     vfprintf(stderr, fmt, args);
     va_end(args);
     fputc('\n', stderr);
-    world_print_replay(w->seed);
+    world_print_replay(w->seed, w->options);
     exit(1);
 }
 
@@ -202,6 +204,13 @@ static void on_death(void *ctx, uint64_t session)
     proc_poke(proc);
 }
 
+uint64_t world_sessions_ended(const world_t *w)
+{
+    const tqi_controller_t *ctl = w->controller->role ? w->controller->controller : NULL;
+
+    return ctl ? ctl->cnt_sessions_begun - tqi_map_u64_count(&ctl->sessions) : 0;
+}
+
 /* ---- life -------------------------------------------------------------------------------------- */
 
 static tq_status_t boot_controller(proc_t *proc, uint64_t now_ns, tqi_err_t *err)
@@ -286,8 +295,10 @@ void proc_boot(proc_t *proc)
     proc->life = ++w->life_last * UINT64_C(0x9E3779B97F4A7C15) | 1;
     proc->lives++;
     proc->memory.fail_at = 0;
+    proc->drain_until_ns = 0;
+    proc->sluggish_until_ns = 0;
     tqi_sim_host_set_clock(proc->host, world_between(w, 0, 1000) * TQI_SIM_S,
-                           (int32_t)world_between(w, 0, 400) - 200);
+                           (int32_t)world_between(w, 0, 2 * (uint32_t)w->ppm_max) - w->ppm_max);
     tqi_sim_host_boot(proc->host, &proc->sink, proc->kind != PROC_CLIENT, proc->process);
     world_say(w, "---- %s is born (life %u)", proc->name, proc->lives);
     if (proc->kind == PROC_CONTROLLER) {
@@ -366,6 +377,35 @@ void proc_resume(proc_t *proc)
     if (proc->kind == PROC_CONTROLLER && pause_ns > TQI_SIM_S)
         tqi_controller_forgive(proc->controller, pause_ns);
     wake_at(proc, tqi_sim_now(proc->world->sim) + 2 * proc->world->faults.latency_max_ns);
+}
+
+void proc_drain(proc_t *proc)
+{
+    if (!proc->role || proc->drain_until_ns != 0)
+        return;
+    world_say(proc->world, "---- %s is told to end", proc->name);
+    proc->drain_until_ns = tqi_sim_now(proc->world->sim) + DRAIN_NS;
+    if (proc->kind == PROC_CONTROLLER)
+        tqi_controller_drain(proc->controller, proc_now(proc));
+    else if (proc->kind == PROC_UNIT)
+        tqi_unit_drain(proc->unit, proc_now(proc));
+    else
+        tqi_client_close(proc->client, proc_now(proc));
+    proc->is_leaving = proc->kind == PROC_CLIENT;
+    proc_poke(proc);
+}
+
+bool proc_is_drained(const proc_t *proc)
+{
+    if (!proc->role || tqi_sim_now(proc->world->sim) >= proc->drain_until_ns)
+        return true;
+    if (tqi_sim_host_is_paused(proc->host))
+        return false;
+    if (proc->kind == PROC_CONTROLLER)
+        return tqi_controller_is_idle(proc->controller);
+    if (proc->kind == PROC_UNIT)
+        return tqi_unit_is_idle(proc->unit);
+    return tqi_client_is_closed(proc->client);
 }
 
 /* ---- checks ------------------------------------------------------------------------------------ */
@@ -503,6 +543,8 @@ static void world_init(world_t *w)
         conf.chunk_ns_max = (uint32_t)(world_between(w, 100, 1500) * TQI_SIM_MS /
                                        (280000 / conf.chunk_bytes_max + 1));
     conf.window_bytes = (uint32_t)world_between(w, 4, 200) << 10;
+    if (world_chance(w, 0.3)) /* a peer that is slow to read is soon full */
+        conf.queue_bytes_max = world_between(w, 1, 200) << 10;
     w->sim = tqi_sim_new(&conf);
     w->model = model_new(w);
     w->grants = grants_new(w);
@@ -535,6 +577,7 @@ static void world_fini(world_t *w)
     tqi_sim_cancel(w->sim, &w->gremlin);
     tqi_sim_cancel(w->sim, &w->unblock);
     tqi_sim_cancel(w->sim, &w->ambush);
+    tqi_sim_cancel(w->sim, &w->one);
     for (uint32_t i = w->procs_cnt; i-- > 0;)
         proc_kill(&w->procs[i], false);
     w->totals.events = w->event_idx;

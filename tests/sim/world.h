@@ -48,8 +48,30 @@ typedef struct work work_t;
 typedef struct model model_t;
 typedef struct grants grants_t;
 
+/* What a strike does. */
+typedef enum strike {
+    STRIKE_NONE,
+    STRIKE_CONTROLLER, /* dies */
+    STRIKE_UNIT,
+    STRIKE_CLIENT,
+    STRIKE_STOP,      /* a process is stopped, and goes on later */
+    STRIKE_SLUGGISH,  /* one runs only now and then for a while */
+    STRIKE_PARTITION, /* frames are held back, one way or both */
+    STRIKE_BREAK,     /* a connection breaks */
+    STRIKE_MEMORY,    /* an allocation fails */
+    STRIKE_SESSION,   /* the controller ends a session whose client lives */
+    STRIKE_DRAIN,     /* a process is told to end (SIGTERM), and does */
+    STRIKE_LEAVE,     /* a client says BYE, and comes back as another */
+    STRIKES_CNT
+} strike_t;
+
 typedef struct sim_options {
+    const char *program; /* how it was called */
     bool is_verbose;
+    /* One fault and nothing else: at the frame with this number (of all ctrl frames that clients
+     * send or are sent), and what. 0: faults as the seed has them. */
+    uint64_t strike_at;
+    strike_t strike;
     bool is_outside_only; /* the roles don't check themselves */
     uint32_t check_every; /* events between the expensive checks */
     uint64_t steps_max;   /* events after which the run stops, judged as it is; 0: none */
@@ -65,6 +87,8 @@ typedef struct sim_totals {
     uint64_t cells_read;
     uint64_t grants;
     uint64_t faults;
+    uint64_t strikes[STRIKES_CNT];
+    uint64_t frames; /* ctrl, that clients sent or were sent, until all was healed */
     uint64_t digest;
 } sim_totals_t;
 
@@ -96,7 +120,9 @@ struct proc {
     uint32_t process;     /* those with the same number, not 0, live and die together */
     uint32_t lives;
     uint64_t paused_ns; /* when it was stopped */
-    tqi_role_t *role;   /* NULL: dead */
+    uint64_t sluggish_until_ns;
+    uint64_t drain_until_ns; /* it was told to end, and is killed then; 0: it was not */
+    tqi_role_t *role;        /* NULL: dead */
     union {
         tqi_controller_t *controller;
         tqi_unit_t *unit;
@@ -138,8 +164,9 @@ struct world {
     bool is_healing; /* no new faults, no new work */
     tqi_sim_event_t gremlin;
     tqi_sim_event_t unblock;
-    double crash_weight[3];
-    bool may_partition, may_pause, may_break, may_refuse_memory, may_leave;
+    tqi_sim_event_t one; /* options->strike */
+    double weights[STRIKES_CNT];
+    int32_t ppm_max; /* how fast or slow clocks may run */
     uint32_t ambushes_left;
     uint16_t ambush_kind; /* 0: none is laid */
     uint32_t ambush_in;   /* frames of that kind */
@@ -163,11 +190,14 @@ void world_run(uint64_t seed, const sim_options_t *options, sim_totals_t *totals
 _Noreturn void world_fail(world_t *w, const char *invariant, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 /* Of the failing seed; also for a crash. */
-void world_print_replay(uint64_t seed);
+void world_print_replay(uint64_t seed, const sim_options_t *options);
 void world_say(world_t *w, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
 uint64_t world_between(world_t *w, uint64_t lo, uint64_t hi);
 bool world_chance(world_t *w, double probability);
+
+/* By the controller that runs now. */
+uint64_t world_sessions_ended(const world_t *w);
 
 void proc_boot(proc_t *proc);
 void proc_kill(proc_t *proc, bool is_silent);
@@ -176,6 +206,9 @@ void proc_resume(proc_t *proc);
 /* It was given something outside of its events: run it soon. */
 void proc_poke(proc_t *proc);
 uint64_t proc_now(const proc_t *proc);
+/* It is told to end; whoever did looks whether it has, and kills it. */
+void proc_drain(proc_t *proc);
+bool proc_is_drained(const proc_t *proc);
 /* Runs the world until `is_done` holds (checked after each event) or the time comes. False: it
  * came. */
 bool world_until(world_t *w, uint64_t until_ns, bool (*is_done)(world_t *w));
@@ -189,6 +222,7 @@ void faults_on_frame(world_t *w, const tqi_sim_host_t *from, const tqi_sim_host_
                      const tqi_envelope_t *env);
 /* Heals all links, resumes and restarts everybody. */
 void faults_heal(world_t *w);
+const char *strike_name(strike_t strike);
 
 /* ---- work -------------------------------------------------------------------------------------- */
 
@@ -218,7 +252,8 @@ struct work {
     bool is_cancelled;
     uint64_t submit_ns;
     uint64_t done_ns;
-    uint32_t losses; /* world's memory losses at submit */
+    uint32_t losses;         /* world's memory losses at submit */
+    uint64_t sessions_ended; /* as the controller counts, at submit */
     uint32_t part;
     uint32_t task;
     uint32_t fields_mask;
