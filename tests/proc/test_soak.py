@@ -17,8 +17,9 @@ from procs import Client, stat
 
 MINUTES = float(os.environ.get("TQ_SOAK_MINUTES", "0.5"))
 IS_LONG = MINUTES >= 10
-# Of the medians of its last two quarters. A short soak still warms up in the third one: caches of
-# buffers and of freed memory fill by what sizes happen to come.
+# From the least that a process has in the third quarter to the least in the last: what is under way
+# just then comes on top of it. A short soak still warms up in the third one: caches of buffers and
+# of freed memory fill by what sizes happen to come.
 GROWTH = 0.01 if IS_LONG else 0.05
 SOAK = os.environ["TQ_TEST_SOAK"]
 PYTHON = os.environ.get("TQ_SOAK_PYTHON")
@@ -65,11 +66,11 @@ class Samples:
         return [figures[name] for _, figures in self.taken[end - size : end]]
 
     def growth(self, name):
-        """From the third quarter to the last: of the median, in parts of it."""
-        third, last = (
-            statistics.median(rss for rss, _ in self.last(name, part, 4)) for part in (2, 1)
-        )
-        return (last - third) / third, last
+        """From the third quarter to the last, of the least and of the median, in parts; and the
+        last median."""
+        third, last = ([rss for rss, _ in self.last(name, part, 4)] for part in (2, 1))
+        least, middle = ((of(last) - of(third)) / of(third) for of in (min, statistics.median))
+        return least, middle, statistics.median(last)
 
     def write(self, path):
         with open(path, "w", newline="") as file:
@@ -114,9 +115,12 @@ def test_memory_and_descriptors_stay_where_they_are(daemons):
     print(f"\n{worked} batches, {moved / 1e9:.1f} GB in {MINUTES:g} minutes")
     grown = {}
     for name in pids:
-        growth, rss = samples.growth(name)
+        growth, middle, rss = samples.growth(name)
         counts = sorted({cnt for _, cnt in samples.last(name, 1, 2)})
-        print(f"{name:12} {rss / 2**20:8.1f} MiB {growth:+8.2%}  descriptors {counts}")
+        print(
+            f"{name:12} {rss / 2**20:8.1f} MiB  least {growth:+.2%}  median {middle:+.2%}  "
+            f"descriptors {counts}"
+        )
         if growth > GROWTH or len(counts) > 1:
             grown[name] = (growth, counts)
     assert not grown
