@@ -23,6 +23,30 @@ static rig_frame_t expect_fetch(rig_t *rig)
     return frame;
 }
 
+/* As rig_answer, to be delivered when the test likes, and as often. */
+static tqi_buf_t grant_frame(rig_t *rig, const rig_frame_t *frame)
+{
+    static const uint64_t rows[] = {5, 6};
+    static const uint32_t units[] = {1, 2}, offsets[] = {0, 1}, tag_offsets[] = {0, 4, 4};
+    tqi_msg_Fetch_R_t reply = {
+        .rows = tqi_u64s(rows, 2),
+        .units = tqi_u32s(units, 2),
+        .fields = {offsets, "x", 1, 1},
+        .tags = {tag_offsets, "\x81\xa1k\x01", 2, 4},
+    };
+    tqi_envelope_t env = {.kind = TQI_KIND_Fetch_R,
+                          .version = 1,
+                          .incarnation = rig->incarnation,
+                          .session = rig->session,
+                          .epoch = frame->env.epoch,
+                          .seq = frame->env.seq};
+    tqi_buf_t buf;
+
+    tqi_buf_init(&buf, &rig->env.env);
+    assert_int_equal(tqi_msg_encode(&buf, &env, NULL, &reply, NULL), TQ_OK);
+    return buf;
+}
+
 static void grant(rig_t *rig, rig_frame_t *frame)
 {
     static const uint64_t rows[] = {5, 6};
@@ -87,6 +111,57 @@ static void a_grant_stays_open_until_it_is_taken_and_is_acknowledged_soon(void *
     assert_int_equal(frame.env.ack, seq);
     rig_free(&frame);
     rig_fini(&rig);
+}
+
+/* Who took the answer can give it back, whatever memory there is then: else the rows would be nobody's
+ * for as long as the session lives. */
+static void a_grant_can_always_be_given_back(void **state)
+{
+    (void)state;
+    for (uint64_t allowed = 0;; allowed++) {
+        rig_t rig;
+        uint64_t ack, again[] = {1};
+
+        rig_init(&rig);
+        rig_greet(&rig);
+        rig_submit(&rig, fetch_op(&rig, TQ_FETCH));
+        rig_frame_t frame = expect_fetch(&rig);
+        tqi_buf_t answer = grant_frame(&rig, &frame);
+        rig_free(&frame);
+        rig.env.fail_after = allowed;
+        rig_deliver(&rig, 1, &answer);
+        bool was_lost = rig.done_cnt == 0;
+        if (was_lost) {
+            rig.env.fail_after = UINT64_MAX;
+            rig_idle(&rig, 1000);
+            rig_pong(&rig, again, 1); /* the store has it, and says so */
+            frame = expect_fetch(&rig);
+            rig_free(&frame);
+            rig_deliver(&rig, 1, &answer);
+        }
+        tqi_buf_fini(&answer);
+        tqi_op_t *op = rig_done(&rig);
+        bool is_ok = tqi_op_status(op) == TQ_OK;
+        rig.env.fail_after = 0;
+        tqi_client_discard(rig.client, op, rig.now);
+        rig_step(&rig);
+        rig.env.fail_after = UINT64_MAX;
+        /* The RETURN, and until its answer the seq of the FETCH is open. */
+        for (int i = 0; rig.frames_cnt == 0 || rig.frames[0].env.kind == TQI_KIND_Ping; i++) {
+            assert_true(i < 100);
+            if (rig.frames_cnt > 0)
+                rig_pong(&rig, (uint64_t[]){2}, 1);
+            else
+                rig_idle(&rig, 100);
+        }
+        answer_return(&rig, &ack);
+        assert_true(ack == 0 || is_ok);
+        tqi_op_free(op);
+        rig_fini(&rig);
+        if (is_ok && !was_lost && allowed > 20)
+            return;
+        assert_true(allowed < 200);
+    }
 }
 
 static void a_discarded_grant_goes_back_before_it_is_acknowledged(void **state)
@@ -342,6 +417,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_grant_stays_open_until_it_is_taken_and_is_acknowledged_soon),
+        cmocka_unit_test(a_grant_can_always_be_given_back),
         cmocka_unit_test(a_discarded_grant_goes_back_before_it_is_acknowledged),
         cmocka_unit_test(a_cancel_asks_the_store_and_the_store_decides),
         cmocka_unit_test(a_fetch_that_nobody_waits_for_gives_its_rows_back),

@@ -522,7 +522,7 @@ void tqi_client_taken(tqi_client_t *client, tqi_op_t *op, uint64_t now_ns)
 void tqi_client_discard(tqi_client_t *client, tqi_op_t *op, uint64_t now_ns)
 {
     if (op->grant_session != 0 && op->grant_session == client->session && op->err.status == TQ_OK)
-        tqi_fetch_return(client, op, now_ns);
+        tqi_fetch_return(op, now_ns);
     op->grant_session = 0;
 }
 

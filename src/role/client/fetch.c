@@ -160,11 +160,9 @@ static void fetched(fetch_t *fetch, const tqi_reply_t *reply, uint64_t now_ns)
     return;
 no_memory:
     /* Granted, and nobody can be told: back with them. */
-    if (fetch->mode == TQ_FETCH && msg.rows.cnt > 0) {
-        tqi_msg_Return_t give = {
-            .partition = tqi_str(fetch->partition), .task = tqi_str(fetch->task), .rows = msg.rows};
-        tqi_link_request(op->client->controller, NULL, NULL, TQI_KIND_Return, &give, TQI_NEVER,
-                         now_ns, NULL, NULL);
+    if (op->give_back) {
+        op->grant_seq = reply->seq;
+        tqi_fetch_return(op, now_ns);
     }
     tqi_op_no_memory(op, now_ns);
 }
@@ -254,19 +252,29 @@ static bool fetch_stop(tqi_op_t *op, tqi_op_event_t why, tqi_err_t *err, uint64_
     return true;
 }
 
-void tqi_fetch_return(tqi_client_t *client, tqi_op_t *op, uint64_t now_ns)
+bool tqi_fetch_can_take(tqi_op_t *op, const tqi_envelope_t *env)
 {
     fetch_t *fetch = fetch_of(op);
-    tqi_msg_Return_t msg = {.partition = tqi_str(fetch->partition),
-                            .task = tqi_str(fetch->task),
-                            .rows = tqi_u64s(op->result.rows, op->result.rows_cnt)};
-    tqi_req_t *req;
+    tqi_msg_Return_t msg = {.partition = tqi_str(fetch->partition), .task = tqi_str(fetch->task)};
+    tqi_msg_Fetch_R_t granted;
 
-    /* The seq stays open until the rows are back: acknowledged, they would be the task's. If this
-     * can't be asked for, the end of the session gives them back. */
-    if (tqi_link_request(client->controller, NULL, NULL, TQI_KIND_Return, &msg, TQI_NEVER, now_ns,
-                         &req, NULL) == TQ_OK)
-        req->releases_seq = op->grant_seq;
+    if (env->status != TQ_OK || fetch->mode != TQ_FETCH ||
+        tqi_msg_decode(env, TQI_KIND_Fetch_R, &granted, NULL) != TQ_OK || granted.rows.cnt == 0)
+        return true;
+    msg.rows = granted.rows;
+    tqi_req_drop(op->give_back, op->env);
+    op->give_back = tqi_req_new(op->client->controller, TQI_KIND_Return, &msg, NULL);
+    return op->give_back != NULL;
+}
+
+/* The seq stays open until the rows are back: acknowledged, they would be the task's. */
+void tqi_fetch_return(tqi_op_t *op, uint64_t now_ns)
+{
+    tqi_req_t *req = op->give_back;
+
+    op->give_back = NULL;
+    req->releases_seq = op->grant_seq;
+    tqi_req_submit(req, now_ns);
 }
 
 static const tqi_op_class_t fetch_class = {

@@ -156,6 +156,12 @@ tq_status_t tqi_link_request(tqi_link_t *link, tqi_op_t *op, tqi_slot_t *slot, u
 void tqi_req_orphan(tqi_req_t *req);
 /* Nobody listens to it any more, and it has to be done all the same: it undoes something. */
 void tqi_req_detach(tqi_req_t *req);
+/* A request that undoes something, made before it is needed, so that submitting it takes no memory.
+ * It is the caller's until then. NULL and the error: E_TOO_LARGE, E_NO_MEMORY. */
+tqi_req_t *tqi_req_new(tqi_link_t *link, uint16_t kind, const void *msg, tqi_err_t *err);
+void tqi_req_submit(tqi_req_t *req, uint64_t now_ns);
+/* It is not needed. NULL: no effect. Looks at nothing but the request. */
+void tqi_req_drop(tqi_req_t *req, const tqi_env_t *env);
 /* An orphan of this kind and body was answered; must_stay_open: its seq is acknowledged by
  * somebody else later. False when there is no memory to do what that takes. */
 bool tqi_orphan_answered(tqi_link_t *link, uint16_t kind, const tqi_buf_t *body,
@@ -238,6 +244,7 @@ struct tqi_op {
 
     uint64_t grant_session; /* of grant_seq; 0: nothing is granted provisionally */
     uint64_t grant_seq;
+    tqi_req_t *give_back; /* the RETURN of what is granted */
 
     tqi_err_t err;
     tq_result_t result;
@@ -421,7 +428,10 @@ bool tqi_client_on_refusal(tqi_client_t *client, tqi_link_t *link, tq_status_t s
                            const char *text, uint64_t now_ns);
 void tqi_client_on_bye(tqi_client_t *client);
 
-/* fetch.c: gives the rows of a completed fetch back. */
-void tqi_fetch_return(tqi_client_t *client, tqi_op_t *op, uint64_t now_ns);
+/* fetch.c: whether an answer to the FETCH can be taken: only if giving its rows back is sure to be
+ * possible. Without memory for that it counts as lost, and is asked for again. */
+bool tqi_fetch_can_take(tqi_op_t *op, const tqi_envelope_t *env);
+/* Gives the rows of a fetch back. */
+void tqi_fetch_return(tqi_op_t *op, uint64_t now_ns);
 
 #endif

@@ -384,44 +384,74 @@ static void pump(tqi_link_t *link, uint64_t now_ns)
     }
 }
 
-tq_status_t tqi_link_request(tqi_link_t *link, tqi_op_t *op, tqi_slot_t *slot, uint16_t kind,
-                             const void *msg, uint64_t deadline_ns, uint64_t now_ns,
-                             tqi_req_t **out, tqi_err_t *err)
+tqi_req_t *tqi_req_new(tqi_link_t *link, uint16_t kind, const void *msg, tqi_err_t *err)
 {
     const tqi_env_t *env = link->client->env;
     tqi_envelope_t blank = {.kind = kind};
     tqi_req_t *req = tqi_env_zalloc(env, sizeof *req);
-    tq_status_t rc;
 
-    if (!req)
-        return tqi_fail(err, TQ_E_NO_MEMORY, "no memory for a request");
+    if (!req) {
+        tqi_fail(err, TQ_E_NO_MEMORY, "no memory for a request");
+        return NULL;
+    }
     req->link = link;
-    req->slot = slot;
     req->kind = kind;
-    req->since_ns = now_ns;
-    req->deadline_ns = deadline_ns;
-    req->request_id = op ? op->id : 0;
-    req->is_detached = !op;
-    if (link->unit_id != 0 && tqi_link_open_cnt(link) == 0)
-        link->ping_ns = tqi_u64_max(link->ping_ns, now_ns + TQI_PING_NS);
+    req->deadline_ns = TQI_NEVER;
+    req->is_detached = true;
     tqi_buf_init(&req->body, env);
-    rc = tqi_msg_encode(&req->body, &blank, NULL, msg, err);
-    if (rc != TQ_OK) {
-        req_free(req);
-        return rc;
+    if (tqi_msg_encode(&req->body, &blank, NULL, msg, err) != TQ_OK) {
+        tqi_req_drop(req, env);
+        return NULL;
     }
     memmove(req->body.data, req->body.data + TQI_ENVELOPE_BYTES,
             req->body.len - TQI_ENVELOPE_BYTES);
     req->body.len -= TQI_ENVELOPE_BYTES;
+    return req;
+}
+
+void tqi_req_drop(tqi_req_t *req, const tqi_env_t *env)
+{
+    if (!req)
+        return;
+    tqi_buf_fini(&req->body);
+    tqi_env_free(env, req, sizeof *req);
+}
+
+void tqi_req_submit(tqi_req_t *req, uint64_t now_ns)
+{
+    tqi_link_t *link = req->link;
+
+    req->since_ns = now_ns;
+    if (link->unit_id != 0 && tqi_link_open_cnt(link) == 0)
+        link->ping_ns = tqi_u64_max(link->ping_ns, now_ns + TQI_PING_NS);
+    req->is_in_backlog = true;
+    tqi_list_push_back(&link->backlog, &req->link_node);
+    tqi_link_want(link, now_ns);
+    pump(link, now_ns);
+}
+
+tq_status_t tqi_link_request(tqi_link_t *link, tqi_op_t *op, tqi_slot_t *slot, uint16_t kind,
+                             const void *msg, uint64_t deadline_ns, uint64_t now_ns,
+                             tqi_req_t **out, tqi_err_t *err)
+{
+    tqi_err_t why = {0};
+    tqi_req_t *req = tqi_req_new(link, kind, msg, &why);
+
+    if (!req) {
+        if (err)
+            *err = why;
+        return why.status;
+    }
+    req->slot = slot;
+    req->deadline_ns = deadline_ns;
+    req->request_id = op ? op->id : 0;
+    req->is_detached = !op;
     if (op) {
         req->op = op;
         tqi_list_push_back(&op->reqs, &req->node);
         tqi_link_watch(link, now_ns);
     }
-    req->is_in_backlog = true;
-    tqi_list_push_back(&link->backlog, &req->link_node);
-    tqi_link_want(link, now_ns);
-    pump(link, now_ns);
+    tqi_req_submit(req, now_ns);
     if (out)
         *out = req;
     return TQ_OK;
@@ -546,7 +576,7 @@ static void answered(tqi_link_t *link, tqi_req_t *req, tqi_reply_t *reply, bool 
     if (op && op->state == TQI_OP_RUNNING)
         op->cls->on_reply(op, slot, reply, now_ns);
     /* A grant is acknowledged when its caller took it; anything else has arrived with this. */
-    if (op && link->unit_id == 0 && op->grant_session != 0 && op->grant_seq == reply->seq)
+    if (op && link->unit_id == 0 && op->grant_seq != 0 && op->grant_seq == reply->seq)
         must_stay_open = true;
     if (!must_stay_open)
         tqi_outbox_take(link->outbox, reply->seq);
@@ -575,6 +605,10 @@ static void on_reply(tqi_link_t *link, const tqi_envelope_t *env, uint64_t now_n
     req = tqi_outbox_user(link->outbox, env->seq);
     if (!req->op && !tqi_orphan_answered(link, req->kind, kept, env, now_ns, &must_stay_open)) {
         client->dropped_cnt++; /* it is as if the answer had been lost */
+        return;
+    }
+    if (req->op && req->kind == TQI_KIND_Fetch && !tqi_fetch_can_take(req->op, env)) {
+        client->dropped_cnt++; /* the same */
         return;
     }
     if (req->is_delayed) {

@@ -56,6 +56,7 @@ void tqi_op_free(tqi_op_t *op)
     env = op->env;
     if (op->cls->fini)
         op->cls->fini(op);
+    tqi_req_drop(op->give_back, env);
     tqi_buf_fini(&op->rows);
     tqi_buf_fini(&op->units);
     tqi_buf_fini(&op->has_key);
