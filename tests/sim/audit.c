@@ -15,6 +15,7 @@
 
 #include "base/assert.h"
 #include "base/size.h"
+#include "history.h"
 #include "role/controller/internal.h"
 #include "world.h"
 
@@ -383,11 +384,13 @@ static void audit_loss(world_t *w, proc_t *auditor, uint32_t part, const listing
     uint32_t task = 0;
 
     must(w, work_reset(auditor, part), "a reset", NULL);
+    history_quiet(w, false);
     proc_pause(unit);
     world_until(w, tqi_sim_now(w->sim) + 12 * TQI_SIM_S, NULL);
     drain(w, auditor, part, task, unit_id_of(w, unit));
     proc_resume(unit);
     world_until(w, tqi_sim_now(w->sim) + 5 * TQI_SIM_S, NULL);
+    history_quiet(w, true);
     drain(w, auditor, part, task, 0);
     for (uint32_t r = 0; w->sampler_group == 1 && r < listing->rows_cnt; r++)
         if (listing->masks[r] && !grants_has(w->grants, task, listing->rows[r]))
@@ -445,6 +448,7 @@ void audit(world_t *w)
     world_until(w, tqi_sim_now(w->sim) + 15 * TQI_SIM_S, NULL);
     greet(w, auditor);
     audit_gauges(w, true);
+    history_quiet(w, true);
     for (uint32_t part = 0; part < PARTITIONS; part++) {
         audit_rows(w, auditor, part, &listing);
         audit_tasks(w, auditor, part, &listing);

@@ -2,7 +2,7 @@
 /*
  * usage: sim [--seed N | --seeds N [--from N | --fresh]] [--shard I/N] [--list FILE]
  *            [--strike WHAT [--at N]] [--every N] [--steps N] [--outside] [--mutant N]
- *            [--verbose]
+ *            [--history FILE] [--verbose]
  *        sim --pairs
  *
  * --seed N     that seed alone
@@ -16,6 +16,7 @@
  * --steps N    stops after so many events
  * --outside    without the roles' own checks: what callers and frames tell is all that counts
  * --mutant N   with that fault planted; in sim_mutants alone (see tools/mutants)
+ * --history FILE  what the clients saw, for tests/oracle/check.py; of one seed
  * --pairs      seeds 1 to 300, then the (state, event) pairs that were met; 1 where one was not
  * --verbose    every frame and every op, with its virtual time
  */
@@ -28,6 +29,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "history.h"
 #include "mutants.h"
 #include "pairs.h"
 #include "world.h"
@@ -132,27 +134,21 @@ static void run_list(const char *path, uint64_t shard, uint64_t shards,
 int main(int argc, char **argv)
 {
     static const struct option options_known[] = {
-        {"seed", required_argument, NULL, 's'},
-        {"seeds", required_argument, NULL, 'n'},
-        {"from", required_argument, NULL, 'f'},
-        {"shard", required_argument, NULL, 'h'},
-        {"list", required_argument, NULL, 'l'},
-        {"every", required_argument, NULL, 'e'},
-        {"steps", required_argument, NULL, 't'},
-        {"outside", no_argument, NULL, 'o'},
-        {"mutant", required_argument, NULL, 'm'},
-        {"pairs", no_argument, NULL, 'p'},
-        {"fresh", no_argument, NULL, 'r'},
-        {"strike", required_argument, NULL, 'w'},
-        {"at", required_argument, NULL, 'a'},
-        {"verbose", no_argument, NULL, 'v'},
-        {0},
+        {"seed", required_argument, NULL, 's'},   {"seeds", required_argument, NULL, 'n'},
+        {"from", required_argument, NULL, 'f'},   {"shard", required_argument, NULL, 'h'},
+        {"list", required_argument, NULL, 'l'},   {"every", required_argument, NULL, 'e'},
+        {"steps", required_argument, NULL, 't'},  {"outside", no_argument, NULL, 'o'},
+        {"mutant", required_argument, NULL, 'm'}, {"pairs", no_argument, NULL, 'p'},
+        {"fresh", no_argument, NULL, 'r'},        {"strike", required_argument, NULL, 'w'},
+        {"at", required_argument, NULL, 'a'},     {"history", required_argument, NULL, 'y'},
+        {"verbose", no_argument, NULL, 'v'},      {0},
     };
     sim_options_t options = {.program = argv[0], .check_every = 100};
     sim_totals_t sum = {0};
     uint64_t from = 1, seeds = 100, shard = 0, shards = 1, cnt = 0;
     const char *list = NULL, *wanted = getenv("TQ_SIM_SEEDS");
     bool is_one = false, is_pairs = false;
+    FILE *history = NULL;
     int c;
 
     if (wanted)
@@ -205,6 +201,13 @@ int main(int argc, char **argv)
                 return 2;
             }
             break;
+        case 'y':
+            history = fopen(optarg, "w");
+            if (!history) {
+                fprintf(stderr, "sim: can't write %s\n", optarg);
+                return 2;
+            }
+            break;
         case 'p':
             is_pairs = true;
             seeds = PAIRS_SEEDS;
@@ -215,7 +218,7 @@ int main(int argc, char **argv)
         default:
             fprintf(stderr, "usage: sim [--seed N | --seeds N [--from N | --fresh]] [--shard I/N] "
                             "[--list FILE] [--strike WHAT [--at N]] [--every N] [--steps N] "
-                            "[--outside] [--mutant N] "
+                            "[--outside] [--mutant N] [--history FILE] "
                             "[--verbose]\n"
                             "       sim --pairs\n");
             return 2;
@@ -227,6 +230,11 @@ int main(int argc, char **argv)
     signal(SIGSEGV, on_crash);
     signal(SIGBUS, on_crash);
     signal(SIGALRM, on_crash);
+    if (history && !is_one) {
+        fprintf(stderr, "sim: --history is of one seed\n");
+        return 2;
+    }
+    history_to(history);
     if (is_one) {
         run(from, &options, &sum, &cnt);
     } else {
@@ -236,6 +244,8 @@ int main(int argc, char **argv)
             if (seed % shards == shard)
                 run(seed, &options, &sum, &cnt);
     }
+    if (history)
+        fclose(history);
     printf("puts %" PRIu64 ", gets %" PRIu64 " of %" PRIu64 " cells, grants %" PRIu64
            ", faults %" PRIu64 ", ops that succeeded %" PRIu64 "\n",
            sum.puts_ok, sum.gets_ok, sum.cells_read, sum.grants, sum.faults, sum.ops_ok);

@@ -10,6 +10,8 @@
 #include <string.h>
 
 #include "base/assert.h"
+#include "history.h"
+#include "role/client/internal.h"
 #include "world.h"
 
 const char *const partition_names[PARTITIONS] = {"train", "eval", "p"};
@@ -201,7 +203,8 @@ static work_t *submit(work_t *work, tq_status_t rc, const tqi_err_t *err)
         work_free(work);
         return NULL;
     }
-    w->totals.ops++;
+    work->number = ++w->totals.ops;
+    history_call(work);
     tqi_op_set_user(work->op, work);
     world_say(w, "     %s.%u submits %s in %s", proc->name, work->actor ? work->actor->id : 9,
               kind_name(work->kind), partition_names[work->part]);
@@ -229,10 +232,12 @@ static void on_cancel(void *ctx)
         return;
     }
     world_say(w, "     %s cancels its %s", proc->name, kind_name(work->kind));
-    if (world_chance(w, 0.3))
+    if (world_chance(w, 0.3)) {
+        work->is_abandoned = true;
         tqi_client_abandon(proc->client, work->op, proc_now(proc));
-    else
+    } else {
         tqi_client_cancel(proc->client, work->op, proc_now(proc));
+    }
     proc_poke(proc);
 }
 
@@ -491,6 +496,11 @@ static void on_done(void *ctx, tqi_op_t *op)
     world_say(w, "     %s.%u has its %s in %s: %s %s", proc->name,
               work->actor ? work->actor->id : 9, kind_name(work->kind), partition_names[work->part],
               tq_status_name(work->status), tqi_op_error(op));
+    work->session = tqi_op_has_grant(op) ? op->grant_session : tqi_client_session(proc->client);
+    if (work->is_abandoned && work->kind == WORK_FETCH)
+        history_returned(work);
+    else if (!tqi_op_has_grant(op))
+        history_done(work);
     w->totals.ops_ok += work->status == TQ_OK;
     if (tq_status_class(work->status) == TQ_CLASS_BUG || work->status == TQ_E_INVALID ||
         work->status == TQ_E_MALFORMED)
@@ -537,6 +547,7 @@ static void on_harvest(void *ctx)
     }
     if (tqi_op_has_grant(work->op)) {
         if (world_chance(w, actor ? 0.85 : 1)) {
+            history_done(work);
             tqi_client_taken(proc->client, work->op, proc_now(proc));
             if (actor && result->rows_cnt > 0 && result->rows_cnt <= ROWS_MAX) {
                 actor->fetched_part = work->part;
@@ -545,6 +556,7 @@ static void on_harvest(void *ctx)
                 memcpy(actor->fetched, result->rows, result->rows_cnt * sizeof *result->rows);
             }
         } else {
+            history_returned(work);
             tqi_client_discard(proc->client, work->op, proc_now(proc));
         }
         proc_poke(proc);
@@ -752,7 +764,8 @@ static work_t *work_get(proc_t *proc, actor_t *actor, uint32_t part)
         memcpy(work->rows, rows, sizeof rows);
     work->rows_cnt = rows_cnt;
     /* With keys left out the result has fewer rows than were asked for. */
-    return get(work, is_by_key && world_chance(w, 0.3) ? TQ_GET_SKIP_KEYS : 0);
+    work->is_skipping = is_by_key && world_chance(w, 0.3);
+    return get(work, work->is_skipping ? TQ_GET_SKIP_KEYS : 0);
 }
 
 static work_t *fetch(work_t *work, bool is_polling)
@@ -771,6 +784,7 @@ static work_t *fetch(work_t *work, bool is_polling)
         .timeout_ms = work->timeout_ms,
     };
     tq_status_t rc = tqi_op_fetch(&work->proc->memory.env, &args, &work->op, &err);
+    work->is_polling = is_polling;
     return submit(work, rc, &err);
 }
 
@@ -824,7 +838,8 @@ static work_t *work_simple(proc_t *proc, actor_t *actor, uint32_t part, work_kin
     tq_row_t rows[ROWS_MAX];
     uint32_t key_idxs[ROWS_MAX], rows_cnt = some_rows(w, part, rows, 4);
     const char *partition = partition_names[part];
-    const char *task = task_names[world_between(w, 0, TASKS - 1)];
+    uint32_t task_idx = (uint32_t)world_between(w, 0, TASKS - 1);
+    const char *task = task_names[task_idx];
     const tqi_env_t *env = &proc->memory.env;
     tq_status_t rc = TQ_OK;
     tqi_err_t err;
@@ -833,10 +848,12 @@ static work_t *work_simple(proc_t *proc, actor_t *actor, uint32_t part, work_kin
         kind = WORK_LIST;
     work = work_new(proc, actor, kind);
     work->part = part;
+    work->task = task_idx;
     switch (kind) {
     case WORK_RESET: {
+        work->is_all = world_chance(w, 0.3);
         tq_reset_args_t args = {.partition = partition,
-                                .task = world_chance(w, 0.3) ? NULL : task,
+                                .task = work->is_all ? NULL : task,
                                 .timeout_ms = work->timeout_ms};
         rc = tqi_op_reset(env, &args, &work->op, &err);
         break;
@@ -872,8 +889,12 @@ static work_t *work_simple(proc_t *proc, actor_t *actor, uint32_t part, work_kin
         names_keys(&keys, key_idxs, some_keys(w, key_idxs, 4));
         tq_resolve_args_t args = {
             .partition = partition, .keys = &keys.strs, .is_create = world_chance(w, 0.2)};
-        if (rows_cnt > 0 && world_chance(w, 0.5))
+        work->is_by_key = rows_cnt == 0 || world_chance(w, 0.5);
+        if (!work->is_by_key)
             args = (tq_resolve_args_t){.partition = partition, .rows = rows, .rows_cnt = rows_cnt};
+        work->rows_cnt = work->is_by_key ? keys.strs.cnt : rows_cnt;
+        memcpy(work->keys, key_idxs, sizeof key_idxs);
+        memcpy(work->rows, rows, sizeof rows);
         rc = tqi_op_resolve(env, &args, &work->op, &err);
         break;
     }
@@ -895,7 +916,8 @@ static work_t *work_simple(proc_t *proc, actor_t *actor, uint32_t part, work_kin
                                .want_fields = world_chance(w, 0.5),
                                .rows_max = world_chance(w, 0.2) ? world_between(w, 1, 30) : 0,
                                .timeout_ms = work->timeout_ms};
-        work->is_part = args.is_keys_only || args.is_stuck_only || args.rows_max > 0;
+        work->is_part =
+            !args.partition || args.is_keys_only || args.is_stuck_only || args.rows_max > 0;
         rc = tqi_op_list(env, &args, &work->op, &err);
         break;
     }
@@ -1124,6 +1146,7 @@ work_t *work_wait(proc_t *proc, uint32_t part, uint32_t task, uint32_t fields_ma
 work_t *work_reset(proc_t *proc, uint32_t part)
 {
     work_t *work = work_new(proc, NULL, WORK_RESET);
+    work->is_all = true;
     tq_reset_args_t args = {.partition = partition_names[part]};
     tqi_err_t err;
 

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "history.h"
 #include "mutants.h"
 
 #define PING_MS 1000
@@ -336,9 +337,11 @@ void proc_kill(proc_t *proc, bool is_silent)
     if (proc->kind == PROC_CONTROLLER) {
         tqi_controller_free(proc->controller);
         w->memory_losses++;
+        history_loss(w);
     } else if (proc->kind == PROC_UNIT) {
         tqi_unit_free(proc->unit);
         w->memory_losses++;
+        history_loss(w);
     } else {
         tqi_client_free(proc->client);
         work_killed(proc);

@@ -9,6 +9,7 @@
  *   model.c     what may be read: puts and clears as the callers saw them
  *   grants.c    who has which row: read off the frames at the controller
  *   audit.c     the end: everything healed, finished, read, cleared, and back to zero
+ *   history.c   the run as the clients saw it, for the checker of tests/oracle
  *   pairs.c     (state, event) pairs that the roles went through
  *   main.c      seeds
  *
@@ -247,9 +248,11 @@ struct work {
     proc_t *proc;
     actor_t *actor; /* NULL: nobody waits (the audit, or the actor was let go) */
     work_kind_t kind;
+    uint64_t number; /* of the run */
     tqi_op_t *op;
     bool is_done;
     bool is_cancelled;
+    bool is_abandoned; /* nobody looks at what it gets */
     uint64_t submit_ns;
     uint64_t done_ns;
     uint32_t losses;         /* world's memory losses at submit */
@@ -264,7 +267,10 @@ struct work {
     bool is_all;
     bool is_part; /* a list of some of the rows */
     bool has_wait;
+    bool is_polling;  /* a fetch */
+    bool is_skipping; /* a get, of keys */
     uint32_t timeout_ms;
+    uint64_t session; /* in which it was granted what it got, or else ended */
     struct put_record *put;
     struct clear_record *clear;
     void *memory[FIELDS]; /* a put's columns */
