@@ -6,15 +6,14 @@
 BUILD ?= build/dev
 SEEDS ?= 1000
 HOURS ?= 0.25
-MINUTES ?= 30
 N ?= 8192
 PY := .venv/bin/python
 MESON := .venv/bin/meson
 # meson looks for ninja on the PATH.
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 
-.PHONY: all help setup build install-py demo check check-slow sim mutants fuzz soak clients
-.PHONY: lint fmt docs bench clean
+.PHONY: all help setup build install-py demo check check-slow sim mutants chaos fuzz soak
+.PHONY: clients lint fmt docs bench clean
 
 all: build
 
@@ -49,6 +48,7 @@ lint: ## the source checks alone
 sim: build ## the simulator over seeds never run before: make sim SEEDS=100000; FROM=N repeats
 	@tools/sim --build $(BUILD) --seeds $(SEEDS) $(if $(FROM),--from $(FROM))
 
+soak: MINUTES ?= 30
 soak: build install-py ## 16 processes for MINUTES=30: memory and descriptors stay, bytes are right
 	@TQ_SOAK_MINUTES=$(MINUTES) TQ_SOAK_PYTHON=$(CURDIR)/$(PY) TQ_SOAK_CSV=$(CURDIR)/build/soak.csv \
 	    PYTEST_ADDOPTS=-s $(MESON) test -C $(BUILD) -v --timeout-multiplier 0 proc_soak
@@ -59,6 +59,10 @@ clients: build ## a controller with N=8192 clients, some of which work
 
 mutants: build ## plant faults, and show that the simulator finds each; ARGS="--help" says more
 	@tools/mutants --build $(BUILD) $(ARGS)
+
+chaos: MINUTES ?= 1
+chaos: build ## kill and stop processes under clients that verify: make chaos MINUTES=10
+	@$(PY) tests/proc/chaos.py --minutes $(MINUTES) --build $(BUILD) $(ARGS)
 
 fmt: setup ## format C and Python
 	@tools/fmt
