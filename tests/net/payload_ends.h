@@ -268,8 +268,10 @@ static void sim_open_as(world_t *w, uint32_t process)
 {
     tqi_sim_conf_t conf = {
         .seed = w->seed,
-        .faults = {.latency_min_ns = 10 * TQI_SIM_US, .latency_max_ns = 300 * TQI_SIM_US},
-        .chunk_ns_max = 50 * TQI_SIM_US};
+        .faults = {.latency_min_ns = 10 * TQI_SIM_US,
+                   .latency_max_ns = 300 * TQI_SIM_US,
+                   .chunk_ns_max = 50 * TQI_SIM_US},
+    };
     w->sim = tqi_sim_new(&conf);
     w->unit.host = tqi_sim_host_new(w->sim, "unit");
     w->client.host = tqi_sim_host_new(w->sim, "client");

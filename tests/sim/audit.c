@@ -231,8 +231,10 @@ static uint64_t sum_of(const char *json, const char *member)
 static const char *const unit_pending[] = {"zombie_bytes", "cells_staged",     "cells_claimed",
                                            "rows_pinned",  "puts_unconfirmed", NULL};
 static const char *const controller_pending[] = {
-    "partitions_dying", "rows_clearing", "rows_unlisted",      "puts_pending", "waiters", "queued",
-    "orders_open",      "confirms_open", "grants_provisional", "requests",     NULL};
+    "partitions_dying", "rows_clearing", "rows_unlisted",
+    "puts_pending",     "waiters",       "queued",
+    "orders_open",      "confirms_open", "grants_provisional",
+    "requests",         "outcome_bytes", NULL};
 /* And what is stored. */
 static const char *const unit_gauges[] = {"used_bytes",   "zombie_bytes",     "cells_published",
                                           "cells_staged", "cells_claimed",    "rows_pinned",

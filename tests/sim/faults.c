@@ -263,11 +263,20 @@ static void end_session(world_t *w)
 
 static void ambush_plan(world_t *w)
 {
+    /* Where something is decided, or is known to one side alone. */
+    static const uint16_t turns[] = {
+        TQI_KIND_Publish,   TQI_KIND_Publish_R,    TQI_KIND_Fetch_R,    TQI_KIND_Insert_R,
+        TQI_KIND_Resolve_R, TQI_KIND_PreparePut_R, TQI_KIND_Commit,     TQI_KIND_Commit_R,
+        TQI_KIND_Unlink,    TQI_KIND_Confirm,      TQI_KIND_EndSession, TQI_KIND_Register,
+        TQI_KIND_Hello,     TQI_KIND_Hello_R,      TQI_KIND_Return,     TQI_KIND_PrepareGet_R,
+    };
     uint32_t cnt;
     const tqi_msg_info_t *infos = tqi_msg_infos(&cnt);
 
     /* The first is what all errors carry, and has no frames. */
     w->ambush_kind = (uint16_t)infos[world_between(w, 1, cnt - 1)].kind;
+    if (world_chance(w, 0.6))
+        w->ambush_kind = turns[world_between(w, 0, tqi_array_len(turns) - 1)];
     w->ambush_in = (uint32_t)world_between(w, 1, 12);
 }
 
@@ -290,7 +299,7 @@ static void on_ambush(void *ctx)
         return;
     world_say(w, "---- an ambush on %s", victim->name);
     w->totals.faults++;
-    switch (world_between(w, 0, 4)) {
+    switch (world_between(w, 0, 6)) {
     case 0:
         die(victim, world_chance(w, 0.4));
         break;
@@ -303,9 +312,12 @@ static void on_ambush(void *ctx)
         break;
     default:
         tqi_sim_block(w->sim, victim->host, other->host, true);
-        if (world_chance(w, 0.5))
+        if (world_chance(w, 0.6))
             tqi_sim_block(w->sim, other->host, victim->host, true);
-        tqi_sim_at(w->sim, &w->unblock, now_ns + world_between(w, 1000, 13000) * TQI_SIM_MS);
+        /* Mostly for longer than a session lives in silence. */
+        tqi_sim_at(w->sim, &w->unblock,
+                   now_ns +
+                       world_between(w, world_chance(w, 0.7) ? 5500 : 500, 13000) * TQI_SIM_MS);
         break;
     }
     if (--w->ambushes_left > 0)

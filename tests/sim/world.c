@@ -539,12 +539,12 @@ static void world_init(world_t *w)
 
     tqi_rng_init(&w->rng, w->seed * 2);
     faults_plan(w);
-    conf.faults = w->faults;
     conf.chunk_bytes_max = chunks[world_between(w, 0, 2)];
-    /* Where bytes move slowly, the largest value takes up to a second and a half. */
+    /* Where bytes move slowly: how long the largest value takes, in chunks of half of that. */
     if (world_chance(w, 0.3))
-        conf.chunk_ns_max = (uint32_t)(world_between(w, 100, 1500) * TQI_SIM_MS /
-                                       (280000 / conf.chunk_bytes_max + 1));
+        w->faults.chunk_ns_max = world_between(w, 100, world_chance(w, 0.6) ? 1500 : 12000) *
+                                 TQI_SIM_MS / (280000 / conf.chunk_bytes_max + 1);
+    conf.faults = w->faults;
     conf.window_bytes = (uint32_t)world_between(w, 4, 200) << 10;
     if (world_chance(w, 0.3)) /* a peer that is slow to read is soon full */
         conf.queue_bytes_max = world_between(w, 1, 200) << 10;

@@ -55,7 +55,7 @@ static void copy_next(copy_t *copy)
 {
     tqi_sim_t *sim = copy->host->sim;
 
-    tqi_sim_at(sim, &copy->event, sim->now_ns + sim_between(sim, 1, sim->conf.chunk_ns_max));
+    tqi_sim_at(sim, &copy->event, sim_chunk_at(sim));
 }
 
 static void copy_runs(void *ctx)

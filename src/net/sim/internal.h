@@ -41,6 +41,8 @@ struct tqi_sim {
 void *sim_alloc(size_t size); /* cleared */
 /* In [lo, hi]. */
 uint64_t sim_between(tqi_sim_t *sim, uint64_t lo, uint64_t hi);
+/* When the next chunk of payload, or slice of a copy, is through. */
+uint64_t sim_chunk_at(tqi_sim_t *sim);
 bool sim_chance(tqi_sim_t *sim, double probability);
 tqi_sim_host_t *sim_find(tqi_sim_t *sim, const char *name);
 void sim_trace(tqi_sim_t *sim, const char *what, const tqi_sim_host_t *from,

@@ -128,11 +128,6 @@ static size_t take(transfer_t *t, uint8_t *bytes, size_t len, bool is_fill)
     return done;
 }
 
-static uint64_t soon(tqi_sim_t *sim)
-{
-    return sim->now_ns + sim_between(sim, 1, sim->conf.chunk_ns_max);
-}
-
 /* Nothing is read or written any more; the owner is told soon. */
 static void transfer_end(transfer_t *t, tq_status_t status, const char *text)
 {
@@ -141,7 +136,7 @@ static void transfer_end(transfer_t *t, tq_status_t status, const char *text)
     t->is_over = true;
     t->status = status;
     t->text = text;
-    tqi_sim_at(t->host->sim, &t->event, soon(t->host->sim));
+    tqi_sim_at(t->host->sim, &t->event, sim_chunk_at(t->host->sim));
 }
 
 /* False: the sender has learned just now that the connection is gone. */
@@ -181,7 +176,7 @@ static void transfer_runs(void *ctx)
     conn_t *conn = conn_of(t);
 
     if (host->is_paused) {
-        tqi_sim_at(sim, &t->event, soon(sim));
+        tqi_sim_at(sim, &t->event, sim_chunk_at(sim));
         return;
     }
     if (t->is_over) {
@@ -209,13 +204,13 @@ static void transfer_runs(void *ctx)
         transfer_end(t, TQ_E_PEER_LOST, "the payload connection is gone");
     free(bytes);
     if (!t->is_over)
-        tqi_sim_at(sim, &t->event, soon(sim));
+        tqi_sim_at(sim, &t->event, sim_chunk_at(sim));
 }
 
 static void resume(transfer_t *t)
 {
     if (!t->is_over && t->is_outgoing && !tqi_sim_is_set(&t->event))
-        tqi_sim_at(t->host->sim, &t->event, soon(t->host->sim));
+        tqi_sim_at(t->host->sim, &t->event, sim_chunk_at(t->host->sim));
 }
 
 static transfer_t *transfer_new(tqi_sim_host_t *host, way_t *way, tqi_transfer_key_t key,

@@ -72,6 +72,13 @@ void sim_trace(tqi_sim_t *sim, const char *what, const tqi_sim_host_t *from,
         sim->conf.trace(sim->conf.trace_ctx, what, from, to, data, len, is_payload);
 }
 
+uint64_t sim_chunk_at(tqi_sim_t *sim)
+{
+    uint64_t max = sim->conf.faults.chunk_ns_max;
+
+    return sim->now_ns + sim_between(sim, 1, max ? max : TQI_SIM_MS);
+}
+
 tqi_sim_t *tqi_sim_new(const tqi_sim_conf_t *conf)
 {
     tqi_sim_t *sim = sim_alloc(sizeof *sim);
@@ -83,8 +90,6 @@ tqi_sim_t *tqi_sim_new(const tqi_sim_conf_t *conf)
         sim->conf.chunk_bytes_max = 1u << 20;
     if (!sim->conf.window_bytes)
         sim->conf.window_bytes = 8u << 20;
-    if (!sim->conf.chunk_ns_max)
-        sim->conf.chunk_ns_max = TQI_SIM_MS;
     tqi_rng_init(&sim->rng, conf->seed);
     tqi_heap_init(&sim->events, tqi_env_malloc());
     tqi_list_init(&sim->conns);

@@ -42,14 +42,15 @@ typedef struct tqi_sim_host tqi_sim_host_t;
 typedef struct tqi_sim_faults {
     uint64_t latency_min_ns; /* of a frame */
     uint64_t latency_max_ns;
-    double spike;      /* a frame (and those behind it) takes spike_ns longer */
-    uint64_t spike_ns; /* up to */
-    double loss;       /* a ctrl frame vanishes */
-    double breaks;     /* a frame breaks its connection */
-    double busy;       /* a ctrl send is refused with E_BUSY */
-    double ports;      /* a call to a port fails for want of memory: E_NO_MEMORY, or no way */
-    double silence;    /* a side is not told that its connection ended */
-    double arena;      /* opening a segment fails */
+    uint64_t chunk_ns_max; /* a payload chunk, or a slice of a copy, takes up to this; 0: 1 ms */
+    double spike;          /* a frame (and those behind it) takes spike_ns longer */
+    uint64_t spike_ns;     /* up to */
+    double loss;           /* a ctrl frame vanishes */
+    double breaks;         /* a frame breaks its connection */
+    double busy;           /* a ctrl send is refused with E_BUSY */
+    double ports;          /* a call to a port fails for want of memory: E_NO_MEMORY, or no way */
+    double silence;        /* a side is not told that its connection ended */
+    double arena;          /* opening a segment fails */
 } tqi_sim_faults_t;
 
 /* Told of everything that happens on the wire; for traces. `what`: "->" sent, "=>" delivered, "lost",
@@ -65,7 +66,6 @@ typedef struct tqi_sim_conf {
     uint64_t queue_bytes_max; /* of one direction of a ctrl connection; 0: 16 MiB */
     uint32_t chunk_bytes_max; /* payload chunks are cut at random up to this; 0: 1 MiB */
     uint32_t window_bytes;    /* payload under way without credit; 0: 8 MiB */
-    uint32_t chunk_ns_max;    /* a payload chunk, or a slice of a copy, takes up to this; 0: 1 ms */
     tqi_sim_trace_fn trace;   /* may be NULL */
     void *trace_ctx;
 } tqi_sim_conf_t;
