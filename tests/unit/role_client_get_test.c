@@ -298,6 +298,37 @@ static void a_stream_is_over_when_both_ends_say_so(void **state)
     }
 }
 
+/* Once all bytes are here nothing renews the lease any more, and the unit, whose port takes long to
+ * say that it sent them, may let it run out. */
+static void a_stream_that_came_whole_counts_whatever_the_unit_says_of_it(void **state)
+{
+    rig_t rig;
+    tq_row_t rows[] = {10};
+    uint32_t units[] = {1};
+    lens_t lens = {{3}, TQ_ENC_TENSOR};
+    tqi_msg_Commit_t commit;
+
+    (void)state;
+    for (int order = 0; order < 2; order++) {
+        rig_init(&rig);
+        rig.mode = TQI_PAYLOAD_STREAM;
+        rig_greet(&rig);
+        rig_submit(&rig, get_op(&rig, rows, 1, "x", 0));
+        answer_resolve(&rig, units, 1);
+        rig_greet_unit(&rig);
+        answer_prepare(&rig, &lens, 1, NULL);
+        rig_frame_t frame = rig_expect(&rig, TQI_KIND_Commit, &commit);
+        fill(&rig, 0, "abc");
+        if (order == 0)
+            moved(&rig, 0, TQ_OK);
+        rig_answer(&rig, &frame, TQ_E_TIMEOUT, NULL);
+        if (order == 1) /* it is being dropped: nothing of it counts */
+            moved(&rig, 0, TQ_E_CANCELLED);
+        rig_done_with(&rig, order == 0 ? TQ_OK : TQ_E_TIMEOUT);
+        rig_fini(&rig);
+    }
+}
+
 /* It is of another life of the unit. */
 static void a_refused_token_opens_the_way_again(void **state)
 {
@@ -632,6 +663,7 @@ int main(void)
         cmocka_unit_test(direct_reads_land_in_the_column_and_count_if_the_pin_was_held),
         cmocka_unit_test(a_pin_that_was_let_go_makes_the_get_read_again),
         cmocka_unit_test(a_stream_is_over_when_both_ends_say_so),
+        cmocka_unit_test(a_stream_that_came_whole_counts_whatever_the_unit_says_of_it),
         cmocka_unit_test(a_refused_token_opens_the_way_again),
         cmocka_unit_test(a_row_that_goes_away_in_between_is_resolved_once_more),
         cmocka_unit_test(what_is_missing_is_named),
