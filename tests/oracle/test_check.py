@@ -13,6 +13,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 import check
 from history import Malformed, load, parse
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 S = 1_000_000_000
 
@@ -481,6 +483,62 @@ def test_a_taker_that_died_may_have_the_rows(story):
     story.event("quiet", 4)
     story.fetch(5, 6, [], poll=True, n=1)
     assert story.broken() == []
+
+
+# ---- an order, found by trying all -----------------------------------------------------------
+
+
+@st.composite
+def register_histories(draw):
+    """Up to six writes and reads of one cell: (kind, call, done, value, may it be left out)."""
+    cnt = draw(st.integers(2, 6))
+    moments = draw(st.permutations(range(2, 2 + 2 * cnt)))
+    ops, values = [], ["init"]
+    kinds = draw(st.lists(st.sampled_from(["OK", "late", "failed", "read", "read"]), min_size=cnt))
+    for i, kind in enumerate(kinds[:cnt]):
+        call, done = sorted(moments[2 * i : 2 * i + 2])
+        if kind == "read":
+            ops.append((kind, call, done, draw(st.sampled_from([*values, "v0", "v1"])), False))
+        else:
+            values.append(f"v{i}")
+            end = 1000 if kind == "late" else done
+            ops.append((kind, call, end, f"v{i}", kind != "OK"))
+    known = {op[3] for op in ops if op[0] != "read"} | {"init"}
+    return [op for op in ops if op[3] in known]
+
+
+def has_order(ops, value="init"):
+    """Whether some order of moments explains every read; tried one by one."""
+    if all(op[4] for op in ops):
+        return True
+    for i, (kind, call, _, of, _) in enumerate(ops):
+        rest = ops[:i] + ops[i + 1 :]
+        # What ended before it began comes before it, or is left out if it may be.
+        if any(op[2] < call and not op[4] for op in rest):
+            continue
+        rest = [op for op in rest if op[2] > call]
+        if kind == "read" and of != value:
+            continue
+        if has_order(rest, value if kind == "read" else of):
+            return True
+    return False
+
+
+@settings(max_examples=400, deadline=None)
+@given(register_histories())
+def test_zones_say_what_trying_every_order_says(ops):
+    story = Story()
+    story.put(0, 1, [5], {"x": ["init"]})
+    for kind, call, done, value, _ in ops:
+        if kind == "read":
+            story.get(call, done, [5], {"x": [value]})
+        elif kind == "OK":
+            story.put(call, done, [5], {"x": [value]}, into=[5])
+        elif kind == "late":
+            story.put(call, None, None, {"x": [value]}, into=[5])
+        else:
+            story.put(call, done, None, {"x": [value]}, into=[5], status="E_TIMEOUT")
+    assert (story.broken() == []) == has_order(ops)
 
 
 # ---- files -----------------------------------------------------------------------------------

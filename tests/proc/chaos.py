@@ -123,20 +123,26 @@ class Chaos:
 
         listen = self.address.partition("#")[0] if self.address else None
         if listen is None:
-            listen = f"ipc://{self.folder}/c" if self.transport == "ipc" else "tcp://127.0.0.1:*"
+            listen = self._place("c", 2)
         self.controller.process = Daemon(
             self.folder, role="controller", name="controller", controller_listen=listen
         )
         self.address = self.controller.process.address.partition("#")[0]
         self.unit_ids = {}
 
+    def _place(self, name, number) -> str:
+        """Where nobody else listens, also while the daemon of that place is dead: connections come
+        from ports of 127.0.0.1, any of which a dead daemon may have had."""
+        if self.transport == "ipc":
+            return f"ipc://{self.folder}/{name}"
+        return f"tcp://127.0.0.{number}:*"
+
     def _start_unit(self, unit) -> None:
         from procs import Daemon
 
         listen = self.unit_address.get(unit.number)
         if listen is None:
-            path = f"ipc://{self.folder}/u{unit.number}"
-            listen = path if self.transport == "ipc" else "tcp://127.0.0.1:*"
+            listen = self._place(f"u{unit.number}", 3 + unit.number)
         unit.process = Daemon(
             self.folder,
             role="unit",
