@@ -28,9 +28,15 @@ static tqi_payload_mode_t ways_open(tqi_payload_client_t *port, uint64_t unit_id
     tqi_payload_client_t *chosen = ways->direct;
     tqi_payload_mode_t mode = TQI_PAYLOAD_NONE;
     void *old = NULL;
+    tqi_err_t why = {0};
 
     if (chosen && direct_arena != 0)
-        mode = chosen->open(chosen, unit_id, address, token, token_len, session, direct_arena, err);
+        mode =
+            chosen->open(chosen, unit_id, address, token, token_len, session, direct_arena, &why);
+    if (tq_status_class(why.status) == TQ_CLASS_LOCAL) {
+        tqi_fail(err, why.status, "%s", why.text); /* it is there: to be tried again */
+        return TQI_PAYLOAD_NONE;
+    }
     if (mode == TQI_PAYLOAD_NONE) {
         chosen = ways->stream;
         if (!chosen || address[0] == '\0') {

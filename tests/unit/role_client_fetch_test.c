@@ -214,6 +214,28 @@ static void a_cancel_asks_the_store_and_the_store_decides(void **state)
     }
 }
 
+static void a_cancelled_fetch_that_was_refused_is_not_asked_again(void **state)
+{
+    rig_t rig;
+    tqi_msg_CancelOp_t cancel;
+
+    (void)state;
+    rig_init(&rig);
+    rig_greet(&rig);
+    tqi_op_t *op = fetch_op(&rig, TQ_FETCH);
+    rig_submit(&rig, op);
+    rig_frame_t fetch = expect_fetch(&rig);
+    tqi_client_cancel(rig.client, op, rig.now);
+    rig_step(&rig);
+    rig_frame_t frame = rig_expect(&rig, TQI_KIND_CancelOp, &cancel);
+    rig_free(&frame);
+    rig_answer(&rig, &fetch, TQ_E_BUSY, NULL);
+    rig_done_with(&rig, TQ_E_CANCELLED);
+    rig_idle(&rig, 900);
+    assert_int_equal(rig.frames_cnt, 0);
+    rig_fini(&rig);
+}
+
 static void a_fetch_that_nobody_waits_for_gives_its_rows_back(void **state)
 {
     rig_t rig;
@@ -420,6 +442,7 @@ int main(void)
         cmocka_unit_test(a_grant_can_always_be_given_back),
         cmocka_unit_test(a_discarded_grant_goes_back_before_it_is_acknowledged),
         cmocka_unit_test(a_cancel_asks_the_store_and_the_store_decides),
+        cmocka_unit_test(a_cancelled_fetch_that_was_refused_is_not_asked_again),
         cmocka_unit_test(a_fetch_that_nobody_waits_for_gives_its_rows_back),
         cmocka_unit_test(a_fetch_times_out_with_the_stores_words_if_they_come),
         cmocka_unit_test(a_fetch_that_is_not_answered_in_time_is_cancelled_first),

@@ -192,13 +192,17 @@ static tqi_payload_mode_t payload_open(tqi_payload_client_t *port, uint64_t unit
     (void)address, (void)token, (void)token_len, (void)session;
     tqi_inproc_arena_t *arena = direct_arena ? tqi_inproc_arena_find(direct_arena) : NULL;
     void *old = NULL;
-    if (arena && tqi_map_u64_put(&self->units, unit_id, arena, &old) == TQ_OK) {
-        tqi_inproc_arena_unref(old);
-        return TQI_PAYLOAD_DIRECT;
+    if (!arena) {
+        tqi_fail(err, TQ_E_UNREACHABLE, "unit %" PRIu64 " is not in this process", unit_id);
+        return TQI_PAYLOAD_NONE;
     }
-    tqi_inproc_arena_unref(arena);
-    tqi_fail(err, TQ_E_UNREACHABLE, "unit %" PRIu64 " is not in this process", unit_id);
-    return TQI_PAYLOAD_NONE;
+    if (tqi_map_u64_put(&self->units, unit_id, arena, &old) != TQ_OK) {
+        tqi_inproc_arena_unref(arena);
+        tqi_fail(err, TQ_E_NO_MEMORY, "no memory for the way to unit %" PRIu64, unit_id);
+        return TQI_PAYLOAD_NONE;
+    }
+    tqi_inproc_arena_unref(old);
+    return TQI_PAYLOAD_DIRECT;
 }
 
 static void payload_close(tqi_payload_client_t *port, uint64_t unit_id)

@@ -217,7 +217,9 @@ static void hello(unit_t *self, const void *route, size_t route_len, const tqi_s
     /* A connection belongs to one session for good. */
     if (!session || tqi_map_str_get(&self->by_route, route, route_len) ||
         token_len != TQI_STREAM_TOKEN || route_len > sizeof session->route ||
-        memcmp(session->token, token, TQI_STREAM_TOKEN) != 0) {
+        memcmp(session->token, token, TQI_STREAM_TOKEN) != 0 ||
+        /* Without memory to know it by it would be a stranger for good: it shall dial again. */
+        tqi_map_str_put(&self->by_route, route, route_len, session, NULL) != TQ_OK) {
         tqi_stream_head_t answer = {.kind = TQI_STREAM_REFUSED, .id = head->id};
         (void)tqi_stream_say(self->item.socket, route, route_len, &answer, NULL, 0);
         self->dropped++;
@@ -225,9 +227,6 @@ static void hello(unit_t *self, const void *route, size_t route_len, const tqi_s
     }
     if (session->route_len > 0)
         tqi_map_str_take(&self->by_route, session->route, session->route_len);
-    session->route_len = 0;
-    if (tqi_map_str_put(&self->by_route, route, route_len, session, NULL) != TQ_OK)
-        return;
     memcpy(session->route, route, route_len);
     session->route_len = route_len;
     tqi_map_str_item_t *item = tqi_map_str_first(&self->outgoing);

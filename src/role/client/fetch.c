@@ -23,7 +23,6 @@ typedef struct fetch {
     const void *sampling;
     uint32_t sampling_len;
 
-    bool is_cancelling;
     tqi_err_t why; /* of the cancel */
 } fetch_t;
 
@@ -93,7 +92,7 @@ static void fetch_start(tqi_op_t *op, uint64_t now_ns)
         .sampling = {fetch->sampling, fetch->sampling_len},
     };
 
-    fetch->is_cancelling = false;
+    op->is_cancelling = false;
     tqi_op_request(op, op->client->controller, NULL, TQI_KIND_Fetch, &msg, now_ns);
 }
 
@@ -220,9 +219,12 @@ static void fetch_on_reply(tqi_op_t *op, tqi_slot_t *slot, const tqi_reply_t *re
         return;
     }
     if (reply->status != TQ_OK) {
-        tqi_op_fail(
-            op, fetch->is_cancelling && reply->status == TQ_E_CANCELLED ? &fetch->why : &reply->err,
-            now_ns);
+        tqi_op_fail(op,
+                    op->is_cancelling &&
+                            (reply->status == TQ_E_CANCELLED || reply->status == TQ_E_BUSY)
+                        ? &fetch->why
+                        : &reply->err,
+                    now_ns);
         return;
     }
     if (reply->kind == TQI_KIND_Fetch)
@@ -241,13 +243,13 @@ static bool fetch_stop(tqi_op_t *op, tqi_op_event_t why, tqi_err_t *err, uint64_
     if ((why != TQI_OP_EV_CANCEL && why != TQI_OP_EV_TIMEOUT) || !req || req->attempt == 0 ||
         fetch->mode != TQ_FETCH)
         return false;
-    if (fetch->is_cancelling)
+    if (op->is_cancelling)
         return true;
     msg.target_seq = req->seq;
     if (tqi_link_request(op->client->controller, op, NULL, TQI_KIND_CancelOp, &msg, TQI_NEVER,
                          now_ns, NULL, NULL) != TQ_OK)
         return false;
-    fetch->is_cancelling = true;
+    op->is_cancelling = true;
     fetch->why = *err;
     return true;
 }

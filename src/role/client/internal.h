@@ -241,6 +241,7 @@ struct tqi_op {
     bool is_restarting; /* ENDING leads back to QUEUED */
     bool is_cleaned;
     bool is_abandoned;
+    bool is_cancelling; /* a FETCH: CANCEL_OP was sent, and the answers decide */
 
     uint64_t grant_session; /* of grant_seq; 0: nothing is granted provisionally */
     uint64_t grant_seq;

@@ -532,6 +532,9 @@ static bool is_passing(const tqi_req_t *req, tq_status_t status, uint64_t now_ns
 
     if (!req->op && !req->is_detached)
         return false;
+    /* The cancel named the seq that this was refused under: another one would wait in vain. */
+    if (req->kind == TQI_KIND_Fetch && req->op->is_cancelling)
+        return false;
     if (req->deadline_ns != TQI_NEVER && now_ns + retry_wait_ns(req) >= req->deadline_ns)
         return false;
     if (status == TQ_E_UNIT_LOST && link->unit_id != 0)
