@@ -21,9 +21,12 @@
 #define PY_SSIZE_T_CLEAN
 #include <Python.h> /* the build defines Py_LIMITED_API as 3.11 */
 
+#include <pthread.h>
+#include <signal.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <tq/host.h>
@@ -32,7 +35,7 @@
 /* How long a waiting thread goes without looking for signals, and how long an interrupted one
  * waits for its op to take the cancel. */
 #define WAIT_SLICE_MS 100
-#define CANCEL_WAIT_MS 2000
+#define CANCEL_WAIT_MS 500
 #define POLL_MAX 64
 
 /* ---- module state and errors ----------------------------------------------------------------- */
@@ -1091,6 +1094,154 @@ static PyObject *queue_poll(PyObject *object, PyObject *unused)
 
 /* ---- Client: opening and closing ------------------------------------------------------------- */
 
+/* A client that a thread of its own opens, so that whoever waits can be interrupted. Freed by the
+ * thread if the other has gone, else by the other. */
+typedef struct opening {
+    pthread_mutex_t mutex; /* guards is_done and is_abandoned */
+    pthread_cond_t cond;
+    tq_client_conf_t conf; /* its strings are ours */
+    tq_client_t *client;
+    tq_status_t status;
+    tq_error_t error;
+    bool is_done;
+    bool is_abandoned;
+} opening_t;
+
+static void opening_free(opening_t *opening)
+{
+    pthread_cond_destroy(&opening->cond);
+    pthread_mutex_destroy(&opening->mutex);
+    free((char *)opening->conf.address);
+    free((char *)opening->conf.name);
+    free((char *)opening->conf.curve_server_key);
+    free(opening);
+}
+
+static bool copy_text(const char **text)
+{
+    if (*text != NULL) {
+        *text = strdup(*text);
+        return *text != NULL;
+    }
+    return true;
+}
+
+static opening_t *opening_make(const tq_client_conf_t *conf)
+{
+    opening_t *opening = calloc(1, sizeof *opening);
+    pthread_condattr_t attr;
+    if (opening == NULL) {
+        return NULL;
+    }
+    pthread_mutex_init(&opening->mutex, NULL);
+    pthread_condattr_init(&attr);
+    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+    pthread_cond_init(&opening->cond, &attr);
+    pthread_condattr_destroy(&attr);
+    opening->conf = *conf;
+    bool has_address = copy_text(&opening->conf.address);
+    bool has_name = copy_text(&opening->conf.name);
+    bool has_key = copy_text(&opening->conf.curve_server_key);
+    if (has_address && has_name && has_key) {
+        return opening;
+    }
+    opening_free(opening);
+    return NULL;
+}
+
+static void *opening_run(void *arg)
+{
+    opening_t *opening = arg;
+    tq_status_t status = tq_client_open(&opening->conf, &opening->client, &opening->error);
+    pthread_mutex_lock(&opening->mutex);
+    opening->status = status;
+    opening->is_done = true;
+    bool is_abandoned = opening->is_abandoned;
+    pthread_cond_signal(&opening->cond);
+    pthread_mutex_unlock(&opening->mutex);
+    if (is_abandoned) {
+        tq_client_close(opening->client);
+        opening_free(opening);
+    }
+    return NULL;
+}
+
+/* Its thread takes no signals: those are the interpreter's. */
+static bool opening_start(opening_t *opening)
+{
+    pthread_attr_t attr;
+    pthread_t thread;
+    sigset_t all, old;
+    pthread_attr_init(&attr);
+    pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &old);
+    int rc = pthread_create(&thread, &attr, opening_run, opening);
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    pthread_attr_destroy(&attr);
+    return rc == 0;
+}
+
+/* Waits for a slice of time; true when it is open, or could not be opened. */
+static bool opening_wait(opening_t *opening)
+{
+    struct timespec until;
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_nsec += WAIT_SLICE_MS * 1000000L;
+    until.tv_sec += until.tv_nsec / 1000000000L;
+    until.tv_nsec %= 1000000000L;
+    pthread_mutex_lock(&opening->mutex);
+    if (!opening->is_done) {
+        (void)pthread_cond_timedwait(&opening->cond, &opening->mutex, &until);
+    }
+    bool is_done = opening->is_done;
+    pthread_mutex_unlock(&opening->mutex);
+    return is_done;
+}
+
+/* An exception came: the thread cleans up, unless it was faster. */
+static void opening_abandon(opening_t *opening)
+{
+    pthread_mutex_lock(&opening->mutex);
+    bool is_done = opening->is_done;
+    opening->is_abandoned = true;
+    pthread_mutex_unlock(&opening->mutex);
+    if (is_done) {
+        tq_client_close(opening->client);
+        opening_free(opening);
+    }
+}
+
+/* tq_client_open, without the interpreter lock. False with an exception that a signal handler
+ * raised; *status is the result otherwise. */
+static bool open_client(const tq_client_conf_t *conf, tq_client_t **client, tq_status_t *status,
+                        tq_error_t *error)
+{
+    opening_t *opening = opening_make(conf);
+    bool is_done = false;
+    if (opening == NULL || !opening_start(opening)) {
+        /* Short of memory or threads, which the opening itself will tell. */
+        if (opening != NULL) {
+            opening_free(opening);
+        }
+        Py_BEGIN_ALLOW_THREADS *status = tq_client_open(conf, client, error);
+        Py_END_ALLOW_THREADS return true;
+    }
+    while (!is_done) {
+        Py_BEGIN_ALLOW_THREADS is_done = opening_wait(opening);
+        Py_END_ALLOW_THREADS if (!is_done && PyErr_CheckSignals() < 0)
+        {
+            Py_BEGIN_ALLOW_THREADS opening_abandon(opening);
+            Py_END_ALLOW_THREADS return false;
+        }
+    }
+    *client = opening->client;
+    *status = opening->status;
+    *error = opening->error;
+    opening_free(opening);
+    return true;
+}
+
 static PyObject *client_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
     static char *names[] = {"address",
@@ -1124,9 +1275,11 @@ static PyObject *client_new(PyTypeObject *type, PyObject *args, PyObject *kwargs
     tq_error_t error = {0};
     tq_client_t *client = NULL;
     tq_status_t status;
-    Py_BEGIN_ALLOW_THREADS status = tq_client_open(&conf, &client, &error);
-    Py_END_ALLOW_THREADS if (status != TQ_OK)
-    {
+    if (!open_client(&conf, &client, &status, &error)) {
+        Py_DECREF((PyObject *)self);
+        return NULL;
+    }
+    if (status != TQ_OK) {
         Py_DECREF((PyObject *)self);
         return raise_error(PyType_GetModuleState(type), status, &error);
     }
