@@ -451,6 +451,36 @@ static void what_a_reader_pinned_outlives_clear_and_overwrite(void **state)
     teardown(&f);
 }
 
+static void what_two_readers_pinned_goes_with_the_second(void **state)
+{
+    fixture_t f;
+    tqi_view_t views[2];
+    uint8_t bytes[1000];
+    (void)state;
+    setup(&f);
+    put_simple(&f, 1, 0, 4, 0, 1000);
+    for (int i = 0; i < 2; i++) {
+        tqi_view_init(&views[i], &f.env.env);
+        assert_int_equal(read_one(&f, 2, 0, false, &views[i], NULL), TQ_OK);
+        tqi_objects_pin(f.objs, &views[i]);
+    }
+    unlink_rows(&f, 0, 4);
+    tqi_objects_unpin(f.objs, &views[0]);
+    assert_int_equal(stat_of(&f).zombie_bytes, 1000);
+    assert_int_equal(stat_of(&f).pinned_cnt, 1);
+    check(&f);
+    put_simple(&f, 2, 4, 4, 0, 1000); /* in memory that is free */
+    tqi_view_copy(&views[1], bytes);
+    for (size_t i = 0; i < sizeof bytes; i++)
+        assert_int_equal(bytes[i], fill_of(1, 2, 0));
+    tqi_objects_unpin(f.objs, &views[1]);
+    assert_int_equal(stat_of(&f).zombie_bytes, 0);
+    check(&f);
+    tqi_view_fini(&views[0]);
+    tqi_view_fini(&views[1]);
+    teardown(&f);
+}
+
 static void a_dead_row_takes_nothing_any_more(void **state)
 {
     fixture_t f;
@@ -1013,6 +1043,7 @@ int main(void)
         cmocka_unit_test(rows_that_share_a_granule_give_it_back_together),
         cmocka_unit_test(rows_without_bytes_keep_no_granule),
         cmocka_unit_test(what_a_reader_pinned_outlives_clear_and_overwrite),
+        cmocka_unit_test(what_two_readers_pinned_goes_with_the_second),
         cmocka_unit_test(a_dead_row_takes_nothing_any_more),
         cmocka_unit_test(a_doomed_put_keeps_its_memory_until_nobody_writes_it),
         cmocka_unit_test(the_reserve_is_for_rows_that_have_data),
