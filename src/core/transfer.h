@@ -103,21 +103,20 @@ typedef enum tqi_transfer_event { TQI_MACHINE_EVENTS(TQI_TRANSFER) } tqi_transfe
     X(P, OPEN, CANCEL, DONE)                                                                       \
     X(P, OPEN, ABORT, DONE)                                                                        \
     X(P, OPEN, EXPIRE, HELD)                                                                       \
-    X(P, OPEN, END, DONE)                                                                          \
+    X(P, OPEN, END, HELD)                                                                          \
     X(P, HELD, CANCEL, DONE)                                                                       \
     X(P, HELD, ABORT, DONE)                                                                        \
+    X(P, HELD, EXPIRE, DONE)                                                                       \
     X(P, HELD, END, DONE)
 
 #define TQI_GET_STREAM_STEPS(X, P)                                                                 \
     X(P, PARKED, GRANT, OPEN)                                                                      \
     X(P, OPEN, COMMIT, COMMITTED)                                                                  \
-    X(P, OPEN, RELEASE, DONE)                                                                      \
     X(P, OPEN, CANCEL, DONE)                                                                       \
     X(P, OPEN, EXPIRE, DONE)                                                                       \
     X(P, OPEN, END, DONE)                                                                          \
     X(P, COMMITTED, LANDED, DONE)                                                                  \
     X(P, COMMITTED, FAILED, DONE)                                                                  \
-    X(P, COMMITTED, RELEASE, DROPPING)                                                             \
     X(P, COMMITTED, CANCEL, DROPPING)                                                              \
     X(P, COMMITTED, EXPIRE, DROPPING)                                                              \
     X(P, COMMITTED, END, DROPPING)                                                                 \

@@ -46,6 +46,13 @@ static const tqi_machine_t *const machines[] = {
 
 #define MACHINES tqi_array_len(machines)
 
+static struct {
+    const tqi_machine_t *machine;
+    unsigned state;
+    void (*fn)(void *ctx);
+    void *ctx;
+} watched;
+
 static uint64_t taken[MACHINES][PAIRS_MAX];
 
 /* What TQI_MACHINE_WATCH makes the roles call; seen as unused where they don't. */
@@ -65,6 +72,17 @@ void tqi_machine_on_step(const tqi_machine_t *machine, unsigned state, unsigned 
         fprintf(stderr, "%s: %s meets %s, which is not legal\n", machine->name,
                 machine->states[state], machine->events[event]);
     taken[i][state * machine->events_cnt + event]++;
+    if (watched.machine == machine &&
+        machine->next[state * machine->events_cnt + event] == watched.state + 1)
+        watched.fn(watched.ctx);
+}
+
+void pairs_watch(const tqi_machine_t *machine, unsigned state, void (*fn)(void *ctx), void *ctx)
+{
+    watched.machine = machine;
+    watched.state = state;
+    watched.fn = fn;
+    watched.ctx = ctx;
 }
 
 bool pairs_report(FILE *out)

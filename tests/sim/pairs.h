@@ -9,6 +9,11 @@
 #include <stdbool.h>
 #include <stdio.h>
 
+#include "base/machine.h"
+
+/* From now on fn is called whenever the machine has a step that leads to the state, before its owner
+ * goes on. One at a time; NULL: none. */
+void pairs_watch(const tqi_machine_t *machine, unsigned state, void (*fn)(void *ctx), void *ctx);
 /* Writes machine, pairs that are legal, pairs reached, and each that was not. Whether all were. */
 bool pairs_report(FILE *out);
 

@@ -680,7 +680,9 @@ static work_t *work_put(proc_t *proc, actor_t *actor, uint32_t part, put_ident_t
     if (put->fields_mask == 0 || world_chance(w, 0.3))
         put->fields_mask |= 1u << CELL_N;
     put->is_replace = (put->fields_mask >> CELL_N & 1) && world_chance(w, 0.1);
-    put->size_class = actor ? (uint32_t)world_between(w, 0, world_chance(w, 0.3) ? 5 : 3) : 0;
+    put->size_class = !actor        ? 0
+                      : w->is_tight ? (uint32_t)world_between(w, 2, 5)
+                                    : (uint32_t)world_between(w, 0, world_chance(w, 0.3) ? 5 : 3);
     put->is_uniform = world_chance(w, 0.3);
     if (ident == IDENT_KEY)
         rows_cnt = some_keys(w, put->keys, ROWS_MAX);
@@ -830,6 +832,22 @@ static work_t *work_clear(proc_t *proc, actor_t *actor, uint32_t part, bool is_a
     return submit(work, rc, &err);
 }
 
+/* Of all, often more than one at once: clears meet clears. */
+static void work_clear_volley(proc_t *proc, actor_t *actor, uint32_t part)
+{
+    world_t *w = proc->world;
+    bool is_all = world_chance(w, 0.2);
+    uint32_t more = is_all && world_chance(w, 0.6) ? (uint32_t)world_between(w, 1, 4) : 0;
+
+    work_clear(proc, actor, part, is_all);
+    for (; more > 0 && proc->role; more--) {
+        work_t *work = work_clear(proc, NULL, part, true);
+        if (work && world_chance(w, 0.5))
+            tqi_sim_at(w->sim, &work->cancel,
+                       tqi_sim_now(w->sim) + world_between(w, 0, 4 * w->faults.latency_max_ns));
+    }
+}
+
 static work_t *work_simple(proc_t *proc, actor_t *actor, uint32_t part, work_kind_t kind)
 {
     world_t *w = proc->world;
@@ -882,6 +900,11 @@ static work_t *work_simple(proc_t *proc, actor_t *actor, uint32_t part, work_kin
                                  .rows_cnt = (uint32_t)world_between(w, 0, 3),
                                  .fields = &names.strs,
                                  .timeout_ms = work->timeout_ms};
+        /* A partition of more than one block, now and then. */
+        if (w->large_inserts < 2 && world_chance(w, 0.2)) {
+            w->large_inserts++;
+            args.rows_cnt = (uint32_t)world_between(w, 1000, 1300);
+        }
         rc = tqi_op_insert(env, &args, &work->op, &err);
         break;
     }
@@ -966,9 +989,9 @@ static void act(actor_t *actor)
         spoil(w);
     if (actor->fetched_cnt > 0 && what < 80)
         work_get(proc, actor, part);
-    else if (what < 18)
+    else if (what < (w->is_tight ? 6 : 18))
         work_put(proc, actor, part, IDENT_NEW);
-    else if (what < 34)
+    else if (what < (w->is_tight ? 12 : 34))
         work_put(proc, actor, part, IDENT_KEY);
     else if (what < 42)
         work_put(proc, actor, part, IDENT_ROW);
@@ -977,7 +1000,7 @@ static void act(actor_t *actor)
     else if (what < 80)
         work_fetch(proc, actor, part);
     else if (what < 87)
-        work_clear(proc, actor, part, world_chance(w, 0.15));
+        work_clear_volley(proc, actor, part);
     else
         work_simple(proc, actor, part, (work_kind_t)world_between(w, WORK_RESET, WORK_STAT));
 }
@@ -1014,6 +1037,11 @@ void work_plan(world_t *w)
         w->page_rows = (uint32_t)world_between(w, 1, 12);
     w->lease_ms = world_chance(w, 0.4) ? (uint32_t)world_between(w, 1500, 5000) : 8000;
     w->may_spoil = world_chance(w, 0.2);
+    w->slack_us = world_chance(w, 0.3) ? (uint32_t)world_between(w, 20, 4000) : 20;
+    /* Large values that lie in several units, and little space: puts wait, and yield. */
+    w->is_tight = world_chance(w, 0.25);
+    w->is_slow = world_chance(w, 0.3);
+    w->is_embedded = world_chance(w, 0.3);
 }
 
 uint64_t work_store_wanted(proc_t *proc)
@@ -1036,19 +1064,23 @@ void work_before_frame(proc_t *proc, const void *data, size_t len)
         proc->memory.fail_at = proc->memory.calls + 1;
 }
 
-/* What races with an answer: a caller that gives up at that moment. */
+void work_cancel_all(proc_t *proc)
+{
+    tqi_list_each(&proc->works, node)
+    {
+        work_t *work = tqi_container_of(node, work_t, node);
+        if (!work->is_done && work->actor)
+            on_cancel(work);
+    }
+}
+
+/* What races with an answer: callers that give up at that moment. */
 void work_after_frame(proc_t *proc)
 {
     world_t *w = proc->world;
 
-    if (w->is_healing || !world_chance(w, 0.005))
-        return;
-    tqi_list_each(&proc->works, node)
-    {
-        work_t *work = tqi_container_of(node, work_t, node);
-        if (!work->is_done && work->actor && world_chance(w, 0.5))
-            on_cancel(work);
-    }
+    if (!w->is_healing && world_chance(w, 0.003))
+        work_cancel_all(proc);
 }
 
 void work_start(proc_t *proc)

@@ -157,7 +157,7 @@ static void on_wake(void *ctx)
     if (!proc->role || next_ns == TQI_NEVER)
         return;
     if (next_ns <= now_ns)
-        wake_at(proc, tqi_sim_now(w->sim) + world_between(w, 1, 20 * TQI_SIM_US));
+        wake_at(proc, tqi_sim_now(w->sim) + world_between(w, 1, w->slack_us * TQI_SIM_US));
     else
         wake_at(proc, tqi_sim_host_when(proc->host, next_ns));
 }
@@ -539,9 +539,11 @@ static void world_init(world_t *w)
 
     tqi_rng_init(&w->rng, w->seed * 2);
     faults_plan(w);
+    work_plan(w);
+    traps_plan(w);
     conf.chunk_bytes_max = chunks[world_between(w, 0, 2)];
     /* Where bytes move slowly: how long the largest value takes, in chunks of half of that. */
-    if (world_chance(w, 0.3))
+    if (w->is_slow)
         w->faults.chunk_ns_max = world_between(w, 100, world_chance(w, 0.6) ? 1500 : 12000) *
                                  TQI_SIM_MS / (280000 / conf.chunk_bytes_max + 1);
     conf.faults = w->faults;
@@ -552,19 +554,18 @@ static void world_init(world_t *w)
     w->model = model_new(w);
     w->grants = grants_new(w);
 
-    work_plan(w);
-    bool is_embedded = world_chance(w, 0.35);
     w->controller = proc_add(w, PROC_CONTROLLER, 0);
-    w->units_cnt = (uint32_t)world_between(w, 1, UNITS_MAX);
+    w->units_cnt = (uint32_t)world_between(w, w->is_tight ? 2 : 1, UNITS_MAX);
     for (uint32_t i = 0; i < w->units_cnt; i++) {
         w->units[i] = proc_add(w, PROC_UNIT, i);
-        w->units[i]->capacity = world_between(w, 4, 40) * (64u << 10);
-        w->units[i]->process = is_embedded ? 1 : 0;
+        w->units[i]->capacity =
+            world_between(w, w->is_tight ? 8 : 4, w->is_tight ? 12 : 40) * (64u << 10);
+        w->units[i]->process = w->is_embedded ? 1 : 0;
     }
     w->clients_cnt = (uint32_t)world_between(w, 1, CLIENTS_MAX);
     for (uint32_t i = 0; i < w->clients_cnt; i++) {
         w->clients[i] = proc_add(w, PROC_CLIENT, i);
-        w->clients[i]->process = is_embedded && i == 0 ? 1 : 0;
+        w->clients[i]->process = w->is_embedded && i == 0 ? 1 : 0;
         w->clients[i]->actors_cnt = (uint32_t)world_between(w, 1, ACTORS_MAX);
     }
     bool is_grouped = world_chance(w, 0.3);
@@ -579,6 +580,7 @@ static void world_fini(world_t *w)
 {
     tqi_sim_cancel(w->sim, &w->gremlin);
     tqi_sim_cancel(w->sim, &w->unblock);
+    traps_clear(w);
     tqi_sim_cancel(w->sim, &w->ambush);
     tqi_sim_cancel(w->sim, &w->one);
     for (uint32_t i = w->procs_cnt; i-- > 0;)

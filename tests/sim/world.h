@@ -5,6 +5,7 @@
  *
  *   world.c     processes: born, stepped, stopped, killed, born again
  *   faults.c    what goes wrong, drawn from the seed
+ *   traps.c     and what is tied to a state that some machine enters
  *   work.c      what the clients do, and how each result is judged
  *   model.c     what may be read: puts and clears as the callers saw them
  *   grants.c    who has which row: read off the frames at the controller
@@ -156,7 +157,12 @@ struct world {
     uint32_t prealloc_rows;
     uint32_t slice_rows, page_rows; /* of the controller; 0: its defaults */
     uint32_t lease_ms;
-    bool may_spoil;
+    uint32_t slack_us; /* an awake process runs again within that */
+    bool may_spoil, is_tight, is_slow, is_embedded;
+    const struct trap *trap;
+    uint32_t traps_left;
+    uint32_t large_inserts;
+    tqi_sim_event_t trapped;
 
     /* The plan. */
     uint64_t faults_end_ns;
@@ -224,6 +230,10 @@ void faults_on_frame(world_t *w, const tqi_sim_host_t *from, const tqi_sim_host_
 /* Heals all links, resumes and restarts everybody. */
 void faults_heal(world_t *w);
 const char *strike_name(strike_t strike);
+
+/* Strikes tied to what the roles go through. */
+void traps_plan(world_t *w);
+void traps_clear(world_t *w);
 
 /* ---- work -------------------------------------------------------------------------------------- */
 
@@ -293,6 +303,8 @@ void work_start(proc_t *proc);
 /* A frame is about to be handled by the client; or has been. */
 void work_before_frame(proc_t *proc, const void *data, size_t len);
 void work_after_frame(proc_t *proc);
+/* All callers give up. */
+void work_cancel_all(proc_t *proc);
 /* The store that the client is opened for alone; 0: any. */
 uint64_t work_store_wanted(proc_t *proc);
 void work_stop(proc_t *proc);

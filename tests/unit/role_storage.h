@@ -325,6 +325,17 @@ static inline void rig_controller_says(rig_t *rig, uint16_t kind, tq_status_t st
     rig_deliver(rig, rig->controller, &env, NULL, msg);
 }
 
+/* So long that nothing that was granted is leased any more, under a controller that lives. */
+static inline void rig_let_leases_pass(rig_t *rig)
+{
+    for (int i = 0; i < 9; i++) {
+        rig_sleep(rig, 4000);
+        rig_controller_says(rig, TQI_KIND_Ping, TQ_OK, 0, NULL);
+        while (rig_next(rig)) {
+        }
+    }
+}
+
 /* Answers a REGISTER, which must be the next frame. */
 static inline void rig_register(rig_t *rig)
 {

@@ -112,8 +112,8 @@ static void what_reads_remember_is_bounded(void **state)
     assert_int_equal(rc, TQ_E_BUSY);
     assert_true(transfer > 30);
     assert_true(rig.env.bytes < (100u << 20));
-    /* Whoever releases one may read again; a small read keeps little. */
-    assert_int_equal(rig_call(&rig, TQI_KIND_Release, &(tqi_msg_Release_t){.transfer = 11}), TQ_OK);
+    /* Whoever gives one up may read again; a small read keeps little. */
+    assert_int_equal(rig_call(&rig, TQI_KIND_Cancel, &(tqi_msg_Cancel_t){.transfer = 11}), TQ_OK);
     size_t had = rig.env.bytes;
     assert_int_equal(read_cells(&rig, 2000, 2, 1), TQ_OK);
     assert_true(rig.env.bytes < had + 8192);

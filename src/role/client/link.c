@@ -683,22 +683,50 @@ void tqi_link_lease(tqi_link_t *link, uint32_t lease_ms, uint64_t now_ns)
     link->renew_ns = tqi_u64_min(link->renew_ns, renew_after(link, now_ns));
 }
 
+typedef struct leased {
+    uint64_t ids[1024];
+    uint32_t cnt;
+} leased_t;
+
+static void leased_add(leased_t *leased, const tqi_slot_t *slot)
+{
+    if (leased->cnt < tqi_array_len(leased->ids))
+        leased->ids[leased->cnt++] = slot->transfer;
+}
+
+/* The unit answers a COMMIT when it has moved the last byte, which may be long after we have. */
+static void each_leased(void *ctx, uint64_t seq, void *user)
+{
+    const tqi_req_t *req = user;
+
+    (void)seq;
+    if (req->kind == TQI_KIND_Commit && req->slot && !tqi_node_is_linked(&req->slot->link_node))
+        leased_add(ctx, req->slot);
+}
+
+/* Perhaps: a COMMIT may be among the requests. */
+static bool has_leases(const tqi_link_t *link)
+{
+    return link->moving.cnt > 0 || (link->unit_id != 0 && tqi_outbox_cnt(link->outbox) > 0);
+}
+
 static void renew(tqi_link_t *link, uint64_t now_ns)
 {
-    uint64_t ids[1024];
-    uint32_t cnt = 0;
+    leased_t leased = {.cnt = 0};
     tqi_msg_Renew_t msg;
 
     tqi_list_each(&link->moving, node)
     {
-        if (cnt < tqi_array_len(ids))
-            ids[cnt++] = tqi_container_of(node, tqi_slot_t, link_node)->transfer;
+        leased_add(&leased, tqi_container_of(node, tqi_slot_t, link_node));
     }
-    msg.transfers = tqi_u64s(ids, cnt);
+    tqi_outbox_each(link->outbox, each_leased, &leased);
+    link->renew_ns = renew_after(link, now_ns);
+    if (leased.cnt == 0)
+        return;
+    msg.transfers = tqi_u64s(leased.ids, leased.cnt);
     tqi_link_say(link, TQI_KIND_Renew, &msg);
     if (link->renew_asked_ns == 0)
         link->renew_asked_ns = now_ns;
-    link->renew_ns = renew_after(link, now_ns);
 }
 
 static void stop_writing(tqi_slot_t *slot, const char *why, uint64_t now_ns)
@@ -1067,7 +1095,7 @@ uint64_t tqi_link_step(tqi_link_t *link, uint64_t now_ns)
             tqi_link_ping(link, now_ns);
         else if (link->ack_due_ns != 0 && link->ack_due_ns <= now_ns)
             tqi_link_ping(link, now_ns);
-        if (link->moving.cnt > 0 && link->renew_ns <= now_ns)
+        if (has_leases(link) && link->renew_ns <= now_ns)
             renew(link, now_ns);
     }
     switch (link->state) {
@@ -1085,7 +1113,7 @@ uint64_t tqi_link_step(tqi_link_t *link, uint64_t now_ns)
             next = tqi_u64_min(next, link->ack_due_ns);
         if (link->asked_ns != 0)
             next = tqi_u64_min(next, link->asked_ns + TQI_SILENCE_NS);
-        if (link->moving.cnt > 0)
+        if (has_leases(link))
             next = tqi_u64_min(next, link->renew_ns);
         break;
     }

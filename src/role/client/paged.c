@@ -202,8 +202,7 @@ static void list_on_reply(tqi_op_t *op, tqi_slot_t *slot, const tqi_reply_t *rep
     }
     if (!tqi_op_decode(op, reply, &msg, now_ns))
         return;
-    if (paged->has_page && paged->want_fields &&
-        !is_same(msg.fields, tqi_strs_builder_view(&op->fields))) {
+    if (paged->has_page && !is_same(msg.fields, tqi_strs_builder_view(&op->fields))) {
         /* A field came or went between two pages: their columns don't fit together. */
         tqi_fail(&err, TQ_E_BUSY, "the fields of partition '%.200s' keep changing",
                  paged->partition);

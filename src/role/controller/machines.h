@@ -17,7 +17,7 @@
 
 #define CTL_SESSION_EVENTS(X, P)                                                                   \
     X(P, BIND, "it speaks, by a connection that it had not")                                       \
-    X(P, LATE, "a frame comes by an older connection")                                             \
+    X(P, LATE, "a frame comes by an older connection than the one it has")                         \
     X(P, DOWN, "its connection is gone")                                                           \
     X(P, BYE, "the client says good-bye")                                                          \
     X(P, SILENT, "nothing was heard for too long")                                                 \
@@ -26,7 +26,6 @@
 #define CTL_SESSION_STEPS(X, P)                                                                    \
     X(P, ADRIFT, BIND, CONNECTED)                                                                  \
     X(P, CONNECTED, BIND, CONNECTED)                                                               \
-    X(P, ADRIFT, LATE, ADRIFT)                                                                     \
     X(P, CONNECTED, LATE, CONNECTED)                                                               \
     X(P, CONNECTED, DOWN, ADRIFT)                                                                  \
     X(P, CONNECTED, BYE, OVER)                                                                     \

@@ -115,6 +115,14 @@ static tq_status_t session_bind(tqi_controller_t *ctl, session_t *session, tqi_p
     return TQ_OK;
 }
 
+/* A frame of an older connection: dropped. */
+static void session_late(tqi_controller_t *ctl, session_t *session)
+{
+    if (session->state == CTL_SESSION_CONNECTED)
+        tqi_ctl_session_step(session, CTL_SESSION_EV_LATE);
+    ctl->cnt_late++;
+}
+
 static void on_acked(void *ctx, uint64_t seq)
 {
     session_t *session = ctx;
@@ -127,8 +135,7 @@ bool tqi_ctl_session_heard(tqi_controller_t *ctl, session_t *session, tqi_peer_t
 {
     if (session->peer != peer) {
         if (env->epoch < session->epoch) {
-            tqi_ctl_session_step(session, CTL_SESSION_EV_LATE);
-            ctl->cnt_late++;
+            session_late(ctl, session);
             return false;
         }
         if (session_bind(ctl, session, peer) != TQ_OK) {
@@ -269,8 +276,7 @@ void tqi_ctl_hello_handle(tqi_controller_t *ctl, tqi_peer_t peer, const tqi_enve
     }
     if (session->peer != peer) {
         if (env->epoch < session->epoch) {
-            tqi_ctl_session_step(session, CTL_SESSION_EV_LATE);
-            ctl->cnt_late++;
+            session_late(ctl, session);
             return;
         }
         tq_status_t rc = session_bind(ctl, session, peer);

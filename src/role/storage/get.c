@@ -256,9 +256,14 @@ void get_on_release(tqi_unit_t *unit, session_t *session, request_t *request,
     transfer_t *t = transfer_find(session, msg->transfer);
     tqi_msg_Release_R_t answer = {0};
 
+    if (t && t->core.kind == TQI_GET_STREAM) {
+        reply_error(unit, request, TQ_E_INVALID,
+                    "a streamed read ends with its COMMIT, or is cancelled", NULL);
+        return;
+    }
     if (t && tqi_transfer_can(&t->core, TQI_TRANSFER_EV_RELEASE)) {
         answer.was_held = t->view.is_pinned;
-        if (t->core.kind == TQI_GET_DIRECT && answer.was_held)
+        if (answer.was_held)
             unit->counters.get_bytes += t->view.bytes;
         transfer_event(unit, t, TQI_TRANSFER_EV_RELEASE, now_ns);
     }

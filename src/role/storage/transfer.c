@@ -190,8 +190,9 @@ void transfer_event(tqi_unit_t *unit, transfer_t *t, tqi_transfer_event_t event,
         unit->payload->drop(unit->payload, key_of(t));
         return;
     case TQI_TRANSFER_HELD:
+        /* A client whose session was ended may live, and writes until it hears that; at the latest
+         * until its lease is over, which therefore runs on. */
         let_go(unit, t);
-        tqi_heap_remove(&unit->timers, &t->core.timer);
         return;
     case TQI_TRANSFER_DONE:
         let_go(unit, t);
