@@ -256,9 +256,26 @@ tq_status_t tqi_zmq_bind(void *socket, const char *address, const tqi_zmq_keys_t
     return TQ_OK;
 }
 
+tq_status_t tqi_zmq_keys_init(tqi_zmq_keys_t *keys, const tqi_zmq_conf_t *conf, tqi_err_t *err)
+{
+    (void)conf, (void)err;
+    memset(keys, 0, sizeof *keys);
+    return TQ_OK;
+}
+
+bool tqi_zmq_serves(const char *address)
+{
+    return strncmp(address, "tcp://", 6) == 0;
+}
+
 int tqi_zmq_events(void *socket)
 {
     return ((sock_t *)socket)->first ? ZMQ_POLLIN : 0;
+}
+
+void tqi_zmq_linger(void *socket, int ms)
+{
+    (void)socket, (void)ms;
 }
 
 void tqi_zmq_unlink(void *socket)

@@ -38,7 +38,9 @@
 #define TURN_BYTES (256u << 10)     /* sent to one blocked peer before the others get a turn */
 #define RETRY_NS UINT64_C(1000000)  /* nothing tells when libzmq has room again */
 #define CLOSE_LINGER_MS 200         /* for the last words of a server, if peers read them at all */
-#define PEERS_MAX 65536             /* of one ROUTER */
+/* Of one ROUTER, which does not say who has left: beyond it whoever was silent for longest is taken to
+ * be gone. */
+#define PEERS_MAX 65536
 
 typedef struct zmq_ctrl zmq_ctrl_t;
 
@@ -47,6 +49,7 @@ typedef struct sock {
     tqi_poller_item_t item; /* with a monitor for a DEALER */
     tqi_node_t node;        /* in self->socks */
     tqi_map_str_t by_id;    /* ROUTER: routing id -> peer */
+    tqi_list_t heard;       /* ROUTER: its peers, those heard last at the end */
     struct peer *dialled;   /* DEALER */
 } sock_t;
 
@@ -73,6 +76,7 @@ typedef struct peer {
     uint8_t id[256];
     size_t id_len;     /* 0 for the peer of a DEALER */
     bool is_connected; /* DEALER: the handshake is over */
+    tqi_node_t heard;  /* ROUTER: in sock->heard */
     tqi_list_t queue;  /* of queued_t */
     size_t queue_bytes;
     lent_t *lent;
@@ -91,7 +95,7 @@ struct zmq_ctrl {
     tqi_list_t blocked;
     tqi_peer_t peer_last;
     tqi_map_u64_t lost; /* handles whose loss was noticed within a call; reported by run */
-    uint64_t dropped;   /* messages with the wrong number of parts, or past PEERS_MAX */
+    uint64_t dropped;   /* messages with the wrong number of parts, or without memory for a peer */
     const char *why_down;
 };
 
@@ -122,6 +126,7 @@ static tq_status_t sock_new(zmq_ctrl_t *self, int type, sock_t **out, tqi_err_t 
         return tqi_fail(err, TQ_E_NO_MEMORY, "no memory for a socket");
     sock->self = self;
     tqi_map_str_init(&sock->by_id, self->env);
+    tqi_list_init(&sock->heard);
     tq_status_t rc =
         tqi_zmq_socket(self->context, type, SEND_HWM, RECEIVE_HWM, BYTES_MAX, &socket, err);
     if (rc == TQ_OK)
@@ -177,6 +182,8 @@ static peer_t *peer_new(sock_t *sock, const void *id, size_t id_len)
         tqi_map_u64_take(&self->peers, peer->handle);
         goto no_memory;
     }
+    if (id_len > 0)
+        tqi_list_push_back(&sock->heard, &peer->heard);
     return peer;
 no_memory:
     tqi_env_free(self->env, peer, sizeof *peer);
@@ -190,10 +197,12 @@ static void peer_free(peer_t *peer)
     zmq_ctrl_t *self = peer->sock->self;
     queue_drop(peer);
     tqi_map_u64_take(&self->peers, peer->handle);
-    if (peer->id_len > 0)
+    if (peer->id_len > 0) {
         tqi_map_str_take(&peer->sock->by_id, peer->id, peer->id_len);
-    else
+        tqi_list_remove(&peer->sock->heard, &peer->heard);
+    } else {
         sock_close(peer->sock);
+    }
     lent_unref(peer->lent);
     tqi_env_free(self->env, peer, sizeof *peer);
 }
@@ -333,6 +342,21 @@ static bool receive(sock_t *sock, zmq_msg_t *id, zmq_msg_t *msg)
     }
 }
 
+/* The peer of a ROUTER that has this routing id; NULL without memory for a new one. */
+static peer_t *peer_heard(sock_t *sock, const void *id, size_t id_len)
+{
+    peer_t *peer = tqi_map_str_get(&sock->by_id, id, id_len);
+    if (peer) {
+        tqi_list_remove(&sock->heard, &peer->heard);
+        tqi_list_push_back(&sock->heard, &peer->heard);
+        return peer;
+    }
+    if (sock->heard.cnt >= PEERS_MAX)
+        peer_down(tqi_container_of(tqi_list_first(&sock->heard), peer_t, heard),
+                  "it was silent, and others came");
+    return peer_new(sock, id, id_len);
+}
+
 /* Takes up to a turn's worth of messages. True when there may be more. The socket may be closed by
  * what the role does: its node then is in no list any more. */
 static bool read_socket(sock_t *sock)
@@ -350,9 +374,7 @@ static bool read_socket(sock_t *sock)
             break;
         }
         if (is_router) {
-            peer_t *peer = tqi_map_str_get(&sock->by_id, zmq_msg_data(&id), zmq_msg_size(&id));
-            if (!peer && tqi_map_str_count(&sock->by_id) < PEERS_MAX)
-                peer = peer_new(sock, zmq_msg_data(&id), zmq_msg_size(&id));
+            peer_t *peer = peer_heard(sock, zmq_msg_data(&id), zmq_msg_size(&id));
             if (!peer) {
                 self->dropped++;
                 continue;
