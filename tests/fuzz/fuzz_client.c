@@ -15,6 +15,7 @@
 #define TRANSFERS_MAX 256
 #define BUFFERS_BYTES_MAX (4u << 20)
 #define SESSION 77u
+#define HOST_WORDS 20 /* of the host's, see host() */
 
 static fuzz_t f;
 static tqi_client_t *client;
@@ -196,8 +197,6 @@ static void look_at(const tq_result_t *r)
         sum += r->status[i];
     fuzz_require(r->keys.cnt == 0 || r->keys.cnt == r->rows_cnt, "%u keys of %u rows", r->keys.cnt,
                  r->rows_cnt);
-    fuzz_require(r->tags.cnt == 0 || r->tags.cnt == r->rows_cnt, "%u tags of %u rows", r->tags.cnt,
-                 r->rows_cnt);
     sum += r->json ? strlen(r->json) : 0;
     for (uint32_t i = 0; i < r->columns_cnt; i++) {
         const tq_column_out_t *c = &r->columns[i];
@@ -347,7 +346,7 @@ static void reap(size_t from, bool is_one, bool is_discarded)
 /* FUZZ_HOST: seq says what, flags and ack about what. */
 static void host(fuzz_t *fuzz, const fuzz_record_t *record)
 {
-    unsigned what = record->seq % 20;
+    unsigned what = record->seq % HOST_WORDS;
     size_t i = record->flags % OPS_MAX;
     (void)fuzz;
     if (what < 12)

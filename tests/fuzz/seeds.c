@@ -42,6 +42,28 @@ static size_t add(uint8_t *out, size_t len, size_t cap, uint8_t who, uint8_t seq
     return len + fuzz_record_write(out + len, cap - len, &record);
 }
 
+/* Each op of a client, and each answer that there is, to all that it may ask first. */
+static void ops(void)
+{
+    static uint8_t out[65536];
+    uint32_t cnt;
+    const tqi_msg_info_t *infos = tqi_msg_infos(&cnt);
+    for (uint8_t op = 0; op < 12; op++) {
+        for (uint8_t n = 0; n < EACH; n++) {
+            size_t len = 0;
+            fuzz_record_t record = {.choice = 4 << 2, .flags = n, .seq = op};
+            char name[16];
+            out[len++] = n;
+            len += fuzz_record_write(out + len, sizeof out - len, &record);
+            for (uint32_t i = 0; i < cnt; i++)
+                if ((infos[i].kind & TQI_KIND_REPLY) && strstr(infos[i].direction, "TO_CLIENT"))
+                    len = add(out, len, sizeof out, 0, 0, (uint16_t)infos[i].kind);
+            snprintf(name, sizeof name, "op-%u", op);
+            write_file("client", name, n, out, len);
+        }
+    }
+}
+
 /* A message after those that open the door, and stories of twenty. */
 static void stories(const char *target, bool has_head, const uint16_t *door, unsigned door_cnt,
                     uint8_t who, const char *direction, bool is_reply)
@@ -192,5 +214,6 @@ int main(int argc, char **argv)
     stories("controller", true, controller_door, 3, 1, "TO_CONTROLLER", false);
     stories("unit", false, unit_door, 2, 1, "TO_UNIT", false);
     stories("client", true, NULL, 0, 0, "TO_CLIENT", true);
+    ops();
     return 0;
 }

@@ -407,6 +407,82 @@ static void a_list_is_put_together_from_its_pages(void **state)
     rig_fini(&rig);
 }
 
+/* Whoever walks the rows of a result would read beyond its columns. */
+static void an_answer_whose_columns_do_not_fit_each_other_is_refused(void **state)
+{
+    static const uint64_t rows[] = {1, 2, 3};
+    static const uint32_t units[] = {1, 1}, offsets[] = {0, 1};
+    static const uint8_t ones[8] = {1, 1, 1, 1, 1, 1, 1, 1};
+    const tqi_strs_t one = {offsets, "f", 1, 1};
+    const tq_strs_t fields = {1, offsets, "f"};
+    rig_t rig;
+    tqi_op_t *op;
+
+    (void)state;
+    rig_init(&rig);
+    rig_greet(&rig);
+
+    tqi_msg_List_t list;
+    tq_list_args_t list_args = {.partition = "p"};
+    const tqi_msg_List_R_t pages[] = {
+        {.rows = tqi_u64s(rows, 3), .units = tqi_u32s(units, 2)},
+        {.rows = tqi_u64s(rows, 3), .keys = one},
+        {.rows = tqi_u64s(rows, 3), .tags = one},
+        {.rows = tqi_u64s(rows, 3), .has_key = {ones, 2}},
+        {.rows = tqi_u64s(rows, 3), .schemas = one},
+    };
+    for (size_t i = 0; i < sizeof pages / sizeof pages[0]; i++) {
+        assert_int_equal(tqi_op_list(&rig.env.env, &list_args, &op, NULL), TQ_OK);
+        rig_submit(&rig, op);
+        rig_frame_t frame = rig_expect(&rig, TQI_KIND_List, &list);
+        rig_answer(&rig, &frame, TQ_OK, &pages[i]);
+        rig_done_with(&rig, TQ_E_MALFORMED);
+    }
+
+    tqi_msg_Status_t status;
+    tq_status_args_t status_args = {
+        .partition = "p", .kind = TQ_STATUS_PRODUCTION, .fields = &fields};
+    for (uint32_t cnt = 2; cnt <= 4; cnt++) {
+        assert_int_equal(tqi_op_status_of(&rig.env.env, &status_args, &op, NULL), TQ_OK);
+        rig_submit(&rig, op);
+        rig_frame_t frame = rig_expect(&rig, TQI_KIND_Status, &status);
+        rig_answer(&rig, &frame, TQ_OK,
+                   &(tqi_msg_Status_R_t){.rows = tqi_u64s(rows, 3), .status = {ones, cnt}});
+        rig_done_with(&rig, cnt == 3 ? TQ_OK : TQ_E_MALFORMED);
+    }
+
+    tqi_msg_Insert_t insert;
+    tq_insert_args_t insert_args = {.partition = "p", .rows_cnt = 3};
+    assert_int_equal(tqi_op_insert(&rig.env.env, &insert_args, &op, NULL), TQ_OK);
+    rig_submit(&rig, op);
+    rig_frame_t frame = rig_expect(&rig, TQI_KIND_Insert, &insert);
+    rig_answer(&rig, &frame, TQ_OK,
+               &(tqi_msg_Insert_R_t){.rows = tqi_u64s(rows, 3), .units = tqi_u32s(units, 2)});
+    rig_done_with(&rig, TQ_E_MALFORMED);
+    rig_fini(&rig);
+}
+
+static void pages_that_lead_nowhere_end_the_list(void **state)
+{
+    static const uint64_t rows[] = {1};
+    tq_list_args_t args = {.partition = "p"};
+    tqi_msg_List_t list;
+    rig_t rig;
+    tqi_op_t *op;
+
+    (void)state;
+    rig_init(&rig);
+    rig_greet(&rig);
+    assert_int_equal(tqi_op_list(&rig.env.env, &args, &op, NULL), TQ_OK);
+    rig_submit(&rig, op);
+    for (int i = 0; i < 2; i++) {
+        rig_frame_t frame = rig_expect(&rig, TQI_KIND_List, &list);
+        rig_answer(&rig, &frame, TQ_OK, &(tqi_msg_List_R_t){.rows = tqi_u64s(rows, 1), .next = 7});
+    }
+    rig_done_with(&rig, TQ_E_MALFORMED);
+    rig_fini(&rig);
+}
+
 static void stat_joins_the_figures_of_all(void **state)
 {
     rig_t rig;
@@ -449,6 +525,8 @@ int main(void)
         cmocka_unit_test(a_grant_of_a_lost_session_is_nobodys_to_acknowledge),
         cmocka_unit_test(a_long_fetch_all_goes_on_with_list),
         cmocka_unit_test(a_list_is_put_together_from_its_pages),
+        cmocka_unit_test(an_answer_whose_columns_do_not_fit_each_other_is_refused),
+        cmocka_unit_test(pages_that_lead_nowhere_end_the_list),
         cmocka_unit_test(stat_joins_the_figures_of_all),
     };
 

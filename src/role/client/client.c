@@ -14,6 +14,7 @@
 
 #define CLOSE_NS (2000 * TQI_MS)
 #define BYE_NS (500 * TQI_MS)
+#define UNITS_MAX 65536u /* as many as a table can name */
 /* A loop that ran so late was stopped or starved, not its peers. */
 #define PAUSE_NS (500 * TQI_MS)
 
@@ -392,6 +393,8 @@ tqi_link_t *tqi_client_unit(tqi_client_t *client, uint32_t unit_id)
 
     if (link && link->addresses)
         return link;
+    if (!link && tqi_map_u64_count(&client->units) >= UNITS_MAX)
+        return NULL;
     if (!link && tqi_link_new(client, unit_id, &link) != TQ_OK)
         return NULL;
     if (!tqi_map_u64_get(&client->units, unit_id) &&
@@ -412,6 +415,11 @@ void tqi_client_on_table(tqi_client_t *client, uint64_t version, tqi_u32s_t ids,
         client->dropped_cnt++;
         return;
     }
+    for (uint32_t i = 0; i < ids.cnt; i++)
+        if (tqi_u32s_at(ids, i) == 0) { /* that is the controller */
+            client->dropped_cnt++;
+            return;
+        }
     client->table_version = 0; /* while links are made: it is what PING would ask for */
     for (tqi_map_u64_item_t *item = tqi_map_u64_first(&client->units); item;
          item = tqi_map_u64_next(item))

@@ -118,7 +118,8 @@ static void list_more(fetch_t *fetch, uint64_t cursor, uint64_t now_ns)
 
 static void fetch_done(fetch_t *fetch, uint64_t now_ns)
 {
-    tqi_op_seal(&fetch->op);
+    if (tqi_op_answer(&fetch->op, now_ns) != TQ_OK)
+        return;
     fetch->op.result.is_known = true;
     tqi_op_finish(&fetch->op, now_ns);
 }

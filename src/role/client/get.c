@@ -344,7 +344,8 @@ static void finish(get_t *get, uint64_t now_ns)
 {
     tqi_op_t *op = &get->op;
 
-    tqi_op_seal(op);
+    if (tqi_op_answer(op, now_ns) != TQ_OK)
+        return;
     op->result.columns = get->columns;
     op->result.columns_cnt = get->fields_cnt;
     tqi_op_finish(op, now_ns);

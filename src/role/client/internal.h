@@ -296,6 +296,9 @@ tq_status_t tqi_op_add_produced(tqi_op_t *op, tqi_bytes_t produced, uint32_t row
                                 uint32_t fields_cnt);
 /* Makes the result of what was appended. */
 void tqi_op_seal(tqi_op_t *op);
+/* The same of what a controller answered: E_MALFORMED, and the op has failed with it, where that does
+ * not have one of each for each row and each field. */
+tq_status_t tqi_op_answer(tqi_op_t *op, uint64_t now_ns);
 
 /* ---- checks of arguments (args.c) -------------------------------------------------------------- */
 

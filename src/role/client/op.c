@@ -446,6 +446,37 @@ static tq_strs_t strs_out(const tqi_strs_builder_t *builder)
     return (tq_strs_t){.cnt = view.cnt, .offsets = view.offsets, .bytes = view.bytes};
 }
 
+static bool is_one_each(size_t cnt, size_t of)
+{
+    return cnt == 0 || cnt == of;
+}
+
+/* Callers walk all columns of a result by its rows and fields. */
+static bool is_whole(const tqi_op_t *op)
+{
+    size_t rows = op->rows.len / sizeof(tq_row_t), fields = op->fields.cnt;
+
+    return rows <= TQ_PARTITION_ROWS_MAX && is_one_each(op->units.len / sizeof(uint32_t), rows) &&
+           is_one_each(op->has_key.len, rows) && is_one_each(op->keys.cnt, rows) &&
+           is_one_each(op->tags.cnt, rows) &&
+           is_one_each(op->schemas.len / sizeof(tq_schema_t), fields) &&
+           is_one_each(op->status.len, fields > 0 ? rows * fields : rows);
+}
+
+tq_status_t tqi_op_answer(tqi_op_t *op, uint64_t now_ns)
+{
+    tqi_err_t err;
+
+    if (!is_whole(op)) {
+        tqi_fail(&err, TQ_E_MALFORMED, "%s: the columns of the answer don't fit each other",
+                 op->cls->name);
+        tqi_op_fail(op, &err, now_ns);
+        return TQ_E_MALFORMED;
+    }
+    tqi_op_seal(op);
+    return TQ_OK;
+}
+
 void tqi_op_seal(tqi_op_t *op)
 {
     tq_result_t *result = &op->result;

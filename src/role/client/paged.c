@@ -45,8 +45,8 @@ static tq_status_t paged_new(const tqi_env_t *env, const tqi_op_class_t *cls, ui
 
 static void finish(paged_t *paged, uint64_t now_ns)
 {
-    tqi_op_seal(&paged->op);
-    tqi_op_finish(&paged->op, now_ns);
+    if (tqi_op_answer(&paged->op, now_ns) == TQ_OK)
+        tqi_op_finish(&paged->op, now_ns);
 }
 
 /* ---- status ------------------------------------------------------------------------------------ */
@@ -68,6 +68,18 @@ static void status_start(tqi_op_t *op, uint64_t now_ns)
     ask_status(paged_of(op), now_ns);
 }
 
+/* Pages follow each other upwards, or this would never end. False: it has failed. */
+static bool goes_on(paged_t *paged, uint64_t next, uint64_t now_ns)
+{
+    tqi_err_t err;
+
+    if (next == 0 || next > paged->cursor)
+        return true;
+    tqi_fail(&err, TQ_E_MALFORMED, "%s: the next page is not behind this one", paged->op.cls->name);
+    tqi_op_fail(&paged->op, &err, now_ns);
+    return false;
+}
+
 static void status_on_reply(tqi_op_t *op, tqi_slot_t *slot, const tqi_reply_t *reply,
                             uint64_t now_ns)
 {
@@ -86,6 +98,8 @@ static void status_on_reply(tqi_op_t *op, tqi_slot_t *slot, const tqi_reply_t *r
         tqi_op_no_memory(op, now_ns);
         return;
     }
+    if (!goes_on(paged, msg.next, now_ns))
+        return;
     op->result.is_known = msg.is_known;
     paged->cursor = msg.next;
     if (paged->cursor != 0) {
@@ -213,6 +227,8 @@ static void list_on_reply(tqi_op_t *op, tqi_slot_t *slot, const tqi_reply_t *rep
         tqi_op_no_memory(op, now_ns);
         return;
     }
+    if (!goes_on(paged, msg.next, now_ns))
+        return;
     paged->has_page = true;
     op->result.is_known = msg.is_known;
     paged->cursor = msg.next;

@@ -817,7 +817,7 @@ static void published(put_t *put, const tqi_reply_t *reply, uint64_t now_ns)
     if (put->flags & TQ_PUT_WANT_META) {
         if (tqi_msg_decode(reply->env, TQI_KIND_Publish_R, &msg, NULL) != TQ_OK ||
             tqi_strs_append(&op->fields, msg.common) != TQ_OK ||
-            tqi_op_add_schemas(op, msg.schemas) != TQ_OK ||
+            tqi_op_add_schemas(op, msg.schemas) != TQ_OK || msg.schemas.cnt != msg.common.cnt ||
             tqi_op_add_tags(op, msg.tags) != TQ_OK) {
             /* It is published all the same. */
             tqi_strs_builder_clear(&op->fields);

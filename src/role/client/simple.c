@@ -65,8 +65,8 @@ static void finish(tqi_op_t *op, tq_status_t rc, uint64_t now_ns)
         tqi_op_no_memory(op, now_ns);
         return;
     }
-    tqi_op_seal(op);
-    tqi_op_finish(op, now_ns);
+    if (tqi_op_answer(op, now_ns) == TQ_OK)
+        tqi_op_finish(op, now_ns);
 }
 
 /* A write that was sent and not answered. */
