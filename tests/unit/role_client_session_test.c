@@ -664,9 +664,33 @@ static void any_bytes_are_survived(void **state)
     rig_fini(&rig);
 }
 
+static void a_greeting_without_a_session_or_a_store_is_none(void **state)
+{
+    rig_t rig;
+    tqi_msg_Hello_t hello;
+
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        rig_init(&rig);
+        rig_frame_t frame = rig_expect(&rig, TQI_KIND_Hello, &hello);
+        *(i == 0 ? &rig.session : &rig.incarnation) = 0;
+        rig_answer(&rig, &frame, TQ_OK, &(tqi_msg_Hello_R_t){.version = 1});
+        assert_int_equal(rig.ups, 0);
+        assert_int_equal(tqi_client_session(rig.client), 0);
+        /* It tries again. */
+        rig.session = RIG_SESSION;
+        rig.incarnation = RIG_INCARNATION;
+        rig_idle(&rig, 1000);
+        rig_greet(&rig);
+        assert_int_equal(rig.ups, 1);
+        rig_fini(&rig);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_greeting_without_a_session_or_a_store_is_none),
         cmocka_unit_test(hello_opens_a_session),
         cmocka_unit_test(units_of_an_old_store_are_forgotten),
         cmocka_unit_test(a_call_that_waits_to_be_repeated_can_be_closed),

@@ -811,6 +811,11 @@ static void on_hello(tqi_link_t *link, const tqi_envelope_t *env, uint64_t now_n
         client->dropped_cnt++;
         return;
     }
+    if (env->session == 0 || env->incarnation == 0) {
+        tqi_link_down(link, TQ_E_MALFORMED, "its answer to HELLO names no session or no store",
+                      now_ns);
+        return;
+    }
     if (env->sender != link->unit_id) {
         /* The table is behind. Its rows are not there, and what is put there nobody would find. */
         snprintf(text, sizeof text, "unit %" PRIu32 " answers at the address of unit %" PRIu32,
