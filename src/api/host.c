@@ -33,6 +33,9 @@
 
 #define INPROC "inproc://"
 #define CLOSE_NS UINT64_C(10000000000)
+/* For the last words to be heard: libzmq drops what has arrived and was not read yet when a connection
+ * ends (RECONNECT_IVL -1: the socket's end of the pipe goes with it). */
+#define HEARD_NS UINT64_C(500000000)
 #define REGISTER_NS UINT64_C(5000000000)
 #define POLL_NS 500000L /* between looks at a role that closes or registers */
 #define LISTEN_MAX 8
@@ -141,7 +144,8 @@ struct tq_controller {
     unsigned units_cnt; /* of this process */
     uint64_t files_own; /* what the process has open without clients */
     bool is_started;
-    bool is_idle; /* the drain's answer */
+    bool is_idle;  /* the drain's answer */
+    bool is_heard; /* the last words' */
 };
 
 static void controller_pause(void *ctx, uint64_t pause_ns)
@@ -286,6 +290,13 @@ static void controller_say_closing(void *ctx, uint64_t now_ns)
     tqi_controller_say_closing(ctl->role);
 }
 
+static void controller_ask_heard(void *ctx, uint64_t now_ns)
+{
+    tq_controller_t *ctl = ctx;
+    (void)now_ns;
+    ctl->is_heard = tqi_controller_is_heard(ctl->role);
+}
+
 void tq_controller_close(tq_controller_t *ctl)
 {
     if (!ctl)
@@ -299,6 +310,11 @@ void tq_controller_close(tq_controller_t *ctl)
             tqi_loop_call(ctl->loop, controller_ask_idle, ctl);
         }
         tqi_loop_call(ctl->loop, controller_say_closing, ctl);
+        tqi_loop_call(ctl->loop, controller_ask_heard, ctl);
+        for (until_ns = tqi_now_ns() + HEARD_NS; !ctl->is_heard && tqi_now_ns() < until_ns;) {
+            nap();
+            tqi_loop_call(ctl->loop, controller_ask_heard, ctl);
+        }
     }
     if (ctl->loop)
         tqi_loop_stop(ctl->loop);
@@ -320,6 +336,7 @@ struct tq_unit {
     bool is_started;
     bool is_idle;       /* the drain's answer */
     bool is_registered; /* the look's answer */
+    bool is_heard;      /* the last words' */
     char refusal[TQ_ERROR_TEXT_MAX];
 };
 
@@ -483,6 +500,13 @@ static void unit_say_closing(void *ctx, uint64_t now_ns)
     tqi_unit_say_closing(unit->role);
 }
 
+static void unit_ask_heard(void *ctx, uint64_t now_ns)
+{
+    tq_unit_t *unit = ctx;
+    (void)now_ns;
+    unit->is_heard = tqi_unit_is_heard(unit->role);
+}
+
 void tq_unit_close(tq_unit_t *unit)
 {
     if (!unit)
@@ -496,6 +520,11 @@ void tq_unit_close(tq_unit_t *unit)
             tqi_loop_call(unit->loop, unit_look, unit);
         }
         tqi_loop_call(unit->loop, unit_say_closing, unit);
+        tqi_loop_call(unit->loop, unit_ask_heard, unit);
+        for (until_ns = tqi_now_ns() + HEARD_NS; !unit->is_heard && tqi_now_ns() < until_ns;) {
+            nap();
+            tqi_loop_call(unit->loop, unit_ask_heard, unit);
+        }
     }
     if (unit->loop)
         tqi_loop_stop(unit->loop);

@@ -382,6 +382,14 @@ static inline void rig_say_closing(rig_t *rig, tqi_peer_t peer)
     tqi_buf_fini(&buf);
 }
 
+/* The client says that it has heard it. */
+static inline void rig_heard_closing(rig_t *rig)
+{
+    rig_frame_t frame = rig_take(rig, TQI_KIND_Closing_R);
+
+    rig_free(&frame);
+}
+
 /* A store of two units, 1 and 2, greets. */
 static inline void rig_greet(rig_t *rig)
 {

@@ -575,6 +575,7 @@ static void the_last_word_of_a_unit_ends_a_put_at_once(void **state)
     rig_frame_t second = expect_prepare(&rig, &prepare, 2);
     tqi_peer_t goes = first.peer;
     rig_say_closing(&rig, goes);
+    rig_heard_closing(&rig);
     answer_abort(&rig);
     rig_frame_t frame = rig_expect(&rig, TQI_KIND_Publish, &publish);
     assert_true(publish.is_abort);
@@ -613,6 +614,7 @@ static void the_last_word_of_a_unit_ends_the_wait_for_its_abort(void **state)
     rig_answer(&rig, &frame, TQ_OK, &(tqi_msg_Publish_R_t){0});
     assert_int_equal(rig.done_cnt, 0);
     rig_say_closing(&rig, goes);
+    rig_heard_closing(&rig);
     rig_done_with(&rig, TQ_E_CLOSING);
     case_fini(&c);
     rig_fini(&rig);

@@ -483,6 +483,7 @@ static void the_last_word_of_a_controller_ends_calls_at_once(void **state)
     rig_submit(&rig, clear_op(&rig));
     rig_frame_t asked = rig_expect(&rig, TQI_KIND_Clear, &clear);
     rig_say_closing(&rig, asked.peer);
+    rig_heard_closing(&rig);
     assert_int_equal(rig.downs, 1);
     rig_done_with(&rig, TQ_E_CLOSING);
     rig_free(&asked);
@@ -529,6 +530,7 @@ static void the_last_word_of_a_wanted_store_is_final(void **state)
     rig_submit(&rig, clear_op(&rig));
     rig_frame_t asked = rig_expect(&rig, TQI_KIND_Clear, &clear);
     rig_say_closing(&rig, asked.peer);
+    rig_heard_closing(&rig);
     rig_done_with(&rig, TQ_E_STORE_GONE);
     rig_submit(&rig, clear_op(&rig));
     rig_done_with(&rig, TQ_E_STORE_GONE);

@@ -190,6 +190,17 @@ static void the_last_word_of_a_controller_goes_to_every_client(void **state)
         assert_int_equal(f->env.incarnation, WORLD_INCARNATION);
     }
     assert_null(world_find(&w, 3, TQI_KIND_Closing, 0));
+    /* It is heard once all that are there have said so. */
+    for (tqi_peer_t peer = 1; peer <= 2; peer++) {
+        tqi_envelope_t env = {.version = 1,
+                              .kind = TQI_KIND_Closing_R,
+                              .incarnation = WORLD_INCARNATION,
+                              .session = peer == 1 ? first.session : second.session};
+
+        assert_false(tqi_controller_is_heard(w.ctl));
+        world_feed(&w, peer, &env, &(tqi_msg_Closing_R_t){0});
+    }
+    assert_true(tqi_controller_is_heard(w.ctl));
     world_fini(&w);
 }
 

@@ -131,6 +131,12 @@ static void its_last_word_goes_to_clients_and_to_the_controller(void **state)
             has_controller = rig.reply_env.session == 0;
     }
     assert_true(has_client && has_controller);
+    assert_false(tqi_unit_is_heard(rig.unit));
+    rig_controller_says(&rig, TQI_KIND_Closing_R, TQ_OK, 0, &(tqi_msg_Closing_R_t){0});
+    assert_false(tqi_unit_is_heard(rig.unit));
+    tqi_envelope_t env = rig_envelope(&rig, TQI_KIND_Closing_R, 0);
+    rig_deliver(&rig, RIG_CLIENT, &env, NULL, &(tqi_msg_Closing_R_t){0});
+    assert_true(tqi_unit_is_heard(rig.unit));
     rig_close(&rig);
 }
 

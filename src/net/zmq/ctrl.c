@@ -37,7 +37,7 @@
 #define TURN_MESSAGES 256           /* received from one socket before the others get a turn */
 #define TURN_BYTES (256u << 10)     /* sent to one blocked peer before the others get a turn */
 #define RETRY_NS UINT64_C(1000000)  /* nothing tells when libzmq has room again */
-#define CLOSE_LINGER_MS 200         /* for the last words of a server, if peers read them at all */
+#define CLOSE_LINGER_MS 200         /* for the last words, if the peer reads them at all */
 /* Of one ROUTER, which does not say who has left: beyond it whoever was silent for longest is taken to
  * be gone. */
 #define PEERS_MAX 65536
@@ -109,8 +109,10 @@ static zmq_ctrl_t *self_of(tqi_ctrl_t *ctrl)
 static void sock_close(sock_t *sock)
 {
     zmq_ctrl_t *self = sock->self;
-    if (sock->item.socket)
+    if (sock->item.socket) {
+        tqi_zmq_linger(sock->item.socket, CLOSE_LINGER_MS);
         tqi_zmq_unlink(sock->item.socket);
+    }
     tqi_poller_close(&sock->item);
     if (tqi_node_is_linked(&sock->node))
         tqi_list_remove(&self->socks, &sock->node);
@@ -527,10 +529,6 @@ static void zmq_close_adapter(tqi_ctrl_adapter_t *adapter)
     tqi_node_t *node;
     if (self->dropped > 0)
         tqi_log_info("ctrl", "%" PRIu64 " messages were dropped unread", self->dropped);
-    tqi_list_each(&self->socks, at)
-    {
-        tqi_zmq_linger(tqi_container_of(at, sock_t, node)->item.socket, CLOSE_LINGER_MS);
-    }
     while ((item = tqi_map_u64_first(&self->peers)))
         peer_free(item->value);
     while ((node = tqi_list_first(&self->socks)))

@@ -371,6 +371,7 @@ static void on_closing(tqi_client_t *client, tqi_link_t *link, const tqi_envelop
         client->dropped_cnt++;
         return;
     }
+    tqi_link_say(link, TQI_KIND_Closing_R, &(tqi_msg_Closing_R_t){0});
     if (link->unit_id != 0) {
         tqi_link_on_closing(link, now_ns);
         return;

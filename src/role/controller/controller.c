@@ -304,6 +304,16 @@ static void request_handle(tqi_controller_t *ctl, tqi_peer_t peer, const tqi_env
         tqi_ctl_request_admit(ctl, session, env);
 }
 
+static void closing_heard(tqi_controller_t *ctl, tqi_peer_t peer)
+{
+    session_t *session = tqi_map_u64_get(&ctl->peers, peer);
+
+    if (session)
+        session->has_heard_closing = true;
+    else
+        ctl->cnt_stray++;
+}
+
 static void on_message(tqi_role_t *role, tqi_peer_t peer, const void *data, size_t len,
                        uint64_t now_ns)
 {
@@ -316,6 +326,10 @@ static void on_message(tqi_role_t *role, tqi_peer_t peer, const void *data, size
     ctl->cnt_messages++;
     if (tqi_envelope_decode(data, len, &env, NULL) != TQ_OK) {
         ctl->cnt_malformed++;
+        return;
+    }
+    if (env.kind == TQI_KIND_Closing_R) {
+        closing_heard(ctl, peer);
         return;
     }
     if (env.kind & TQI_KIND_REPLY) {
@@ -423,6 +437,18 @@ void tqi_controller_say_closing(tqi_controller_t *ctl)
             tqi_ctl_reply_direct(ctl, session->peer, &to, TQI_KIND_Closing,
                                  &(tqi_msg_Closing_t){0});
     }
+}
+
+bool tqi_controller_is_heard(const tqi_controller_t *ctl)
+{
+    for (tqi_map_u64_item_t *item = tqi_map_u64_first(&ctl->sessions); item;
+         item = tqi_map_u64_next(item)) {
+        const session_t *session = item->value;
+
+        if (session->peer != 0 && !session->has_heard_closing)
+            return false;
+    }
+    return true;
 }
 
 void tqi_controller_forgive(tqi_controller_t *ctl, uint64_t pause_ns)

@@ -52,6 +52,8 @@ void tqi_controller_drain(tqi_controller_t *ctl, uint64_t now_ns);
 bool tqi_controller_is_idle(const tqi_controller_t *ctl);
 /* After the drain, as the last thing: tells every client that nothing more will come from here. */
 void tqi_controller_say_closing(tqi_controller_t *ctl);
+/* All that are connected have answered that. */
+bool tqi_controller_is_heard(const tqi_controller_t *ctl);
 
 /* The loop did not run for pause_ns: sessions and units get so much more time before they count as
  * silent. Call after the queues have been read. */

@@ -358,6 +358,7 @@ struct session {
     uint64_t heard_ns;
     ctl_timer_t silence;
     session_state_t state;
+    bool has_heard_closing;
     tqi_inbox_t *inbox;
     char name[257];
     char boot_id[65];

@@ -923,6 +923,7 @@ void tqi_ctl_unit_closing_handle(tqi_controller_t *ctl, tqi_peer_t peer, const t
         ctl->cnt_stray++;
         return;
     }
+    tqi_ctl_reply_direct(ctl, peer, env, TQI_KIND_Closing_R, &(tqi_msg_Closing_R_t){0});
     unit->peer = 0; /* nothing late of this connection speaks for it any more */
     if (unit->state != UNIT_LOST)
         unit_lost(ctl, unit);

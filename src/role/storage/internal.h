@@ -76,6 +76,7 @@ struct session {
     uint32_t epoch;  /* of that */
     bool is_direct;  /* it was offered the arena itself */
     session_state_t state;
+    bool has_heard_closing;
     tqi_inbox_t *inbox;
     tqi_map_u64_t transfers;
     /* What was given up may overtake its own PREPARE, which is then refused. */
@@ -156,6 +157,7 @@ struct tqi_unit {
     tqi_intervals_t ended;
     uint64_t session_last; /* the newest that the controller has told of */
     bool is_draining;
+    bool has_controller_heard; /* CLOSING, or it need not */
 
     /* transfer.c, put.c */
     tqi_heap_t timers; /* of transfers */

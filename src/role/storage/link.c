@@ -287,6 +287,9 @@ void link_on_message(tqi_unit_t *unit, const tqi_envelope_t *env, const void *da
     case TQI_KIND_Register | TQI_KIND_REPLY:
         on_register_reply(unit, env, now_ns);
         return;
+    case TQI_KIND_Closing_R:
+        unit->has_controller_heard = true;
+        return;
     case TQI_KIND_Ping:
         pong(unit, &request, env);
         return;

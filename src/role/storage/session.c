@@ -550,6 +550,13 @@ void session_on_message(tqi_unit_t *unit, tqi_peer_t peer, const tqi_envelope_t 
     tqi_err_t err = {0};
     tq_status_t rc;
 
+    if (env->kind == TQI_KIND_Closing_R) {
+        binding = tqi_map_u64_get(&unit->peers, peer);
+        session = binding ? tqi_map_u64_get(&unit->sessions, binding->session) : NULL;
+        if (session)
+            session->has_heard_closing = true;
+        return;
+    }
     if (env->kind & TQI_KIND_REPLY) {
         unit->counters.dropped++;
         return;

@@ -295,8 +295,21 @@ void tqi_unit_say_closing(tqi_unit_t *unit)
         if (session->peer && session->state != SESSION_ENDED)
             say_closing(unit, session->peer, session->id, session->epoch);
     }
-    if (unit->controller && unit->member == MEMBER_INSIDE)
+    unit->has_controller_heard = !unit->controller || unit->member != MEMBER_INSIDE;
+    if (!unit->has_controller_heard)
         say_closing(unit, unit->controller, 0, 0);
+}
+
+bool tqi_unit_is_heard(const tqi_unit_t *unit)
+{
+    for (tqi_map_u64_item_t *it = tqi_map_u64_first(&unit->sessions); it;
+         it = tqi_map_u64_next(it)) {
+        const session_t *session = it->value;
+
+        if (session->peer && session->state != SESSION_ENDED && !session->has_heard_closing)
+            return false;
+    }
+    return unit->has_controller_heard;
 }
 
 /* ---- figures and checks ----------------------------------------------------------------------- */

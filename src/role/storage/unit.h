@@ -47,6 +47,8 @@ bool tqi_unit_is_idle(const tqi_unit_t *unit);
 /* After the drain, as the last thing: tells clients and the controller that nothing more will come
  * from here. */
 void tqi_unit_say_closing(tqi_unit_t *unit);
+/* All that are connected have answered that. */
+bool tqi_unit_is_heard(const tqi_unit_t *unit);
 
 tq_status_t tqi_unit_stat(const tqi_unit_t *unit, tqi_buf_t *json);
 /* As tqi_controller_check. */
