@@ -143,7 +143,7 @@ def _check_backend(config: DictConfig) -> None:
     if units.ssd_offload.enabled:
         raise UnsupportedError("ssd_offload.enabled: the SSD tier is not supported yet")
     if config.metrics.enabled:
-        logger.warning("metrics.enabled: there is no metrics endpoint yet; `tq stat` has figures")
+        logger.warning("metrics.enabled: there is no endpoint yet; `tq stat --metrics` has them")
     if units.total_storage_size is not None:
         logger.warning("total_storage_size: rows are not counted yet; capacity_bytes limits bytes")
     if units.required_node_resource is not None:

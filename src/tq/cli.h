@@ -35,6 +35,7 @@ typedef struct cli {
     bool is_all;
     bool is_stuck;
     bool is_fields;
+    bool is_metrics;                  /* stat */
     const char *out;                  /* get -o */
     const char *words[CLI_WORDS_MAX]; /* what is no option */
     unsigned words_cnt;
@@ -72,6 +73,9 @@ tq_strs_t cli_strs(const char *const *words, unsigned cnt);
 void cli_strs_free(tq_strs_t *strs);
 /* Item i: not terminated, *len bytes. */
 const char *cli_strs_at(const tq_strs_t *strs, uint32_t i, size_t *len);
+
+/* Prints what stat says as Prometheus text (version 0.0.4). */
+void cli_print_metrics(const char *json);
 
 /* ---- tables ---- */
 

@@ -22,7 +22,9 @@ static const struct {
      "Lists partitions, or the rows of one that have a key (--all: all rows). --fields shows "
      "which\n"
      "      fields each has; --stuck only rows that a waiting fetch lacks fields of."},
-    {"stat", cli_stat, "", "Figures of the store, its partitions, units and sessions, as JSON."},
+    {"stat", cli_stat, "[--metrics]",
+     "Figures of the store, its partitions, units and sessions, as JSON; --metrics: as Prometheus "
+     "text."},
     {"clear", cli_clear, "PARTITION KEY... | PARTITION --all",
      "Clears rows by key, or a whole partition."},
     {"doctor", cli_doctor, "", "Checks what usually is wrong: address, limits, units."},
@@ -162,6 +164,8 @@ static int read_arguments(cli_t *cli, int argc, char **argv)
             cli->is_all = true;
         } else if (strcmp(arg, "--stuck") == 0) {
             cli->is_stuck = true;
+        } else if (strcmp(arg, "--metrics") == 0) {
+            cli->is_metrics = true;
         } else if (strcmp(arg, "--fields") == 0) {
             cli->is_fields = true;
         } else if (strcmp(arg, "--address") == 0 && has_next) {

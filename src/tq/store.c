@@ -21,7 +21,10 @@ int cli_stat(cli_t *cli)
     tq_status_t rc = tq_stat_submit(cli->client, NULL, cli->timeout_ms, NULL, &op, &err);
     code = cli_finish(cli, rc, &err, &op);
     if (code == CLI_OK) {
-        puts(tq_op_result(op)->json);
+        if (cli->is_metrics)
+            cli_print_metrics(tq_op_result(op)->json);
+        else
+            puts(tq_op_result(op)->json);
         tq_op_free(op);
     }
     return code;

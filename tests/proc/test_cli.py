@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 import time
 
 import pytest
@@ -105,6 +106,43 @@ def test_stat_is_json_with_the_store_its_units_and_sessions(store, part):
     assert [unit["state"] for unit in figures["controller"]["units"]] == ["present"] * 2
     assert [session["name"] for session in figures["controller"]["sessions"]] == ["tq"]
     assert sum(unit["capacity_bytes"] for unit in figures["units"]) == 256 << 20
+
+
+def test_stat_as_prometheus_text_has_the_names_of_transfer_queue(store, part):
+    at = {"address": store.address}
+    odd = part + '-a"b\\c\nd'
+    for name in (part, odd):
+        tq("put", name, "a", "x=1", **at)
+        tq("put", name, "b", "y=1", **at)
+    waiting = Client("fetch", store.address, part, 'to"do', 1, seconds(20) * 1000, "x")
+    assert waiting.end() == (0, "fetched 1")
+    kinds, values = {}, {}
+    for line in tq("stat", "--metrics", **at).removesuffix("\n").split("\n"):
+        if line.startswith("# TYPE "):
+            _, _, name, kinds_of = line.split(" ")
+            assert name not in kinds  # its series stand together
+            kinds[name] = kinds_of
+        elif not line.startswith("# HELP "):
+            match = re.fullmatch(
+                r'([a-z0-9_]+)(\{([a-z_]+="([^"\\]|\\.)*",?)+\})? ([-+.e0-9]+)', line
+            )
+            assert match, line
+            assert match[1] == list(kinds)[-1]
+            values[match[1] + (match[2] or "")] = float(match[5])
+    escaped = odd.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    for name in (part, escaped):
+        assert values[f'tq_partition_samples_total{{partition_id="{name}"}}'] == 2
+        assert values[f'tq_partition_production_progress{{partition_id="{name}"}}'] == 0.5
+    consumption = "tq_partition_consumption_progress"
+    assert values[f'{consumption}{{partition_id="{part}",task_name="to\\"do"}}'] == 0.5
+    for unit in (1, 2):
+        assert values[f'tq_storage_capacity_total{{storage_unit_id="{unit}"}}'] == 128 << 20
+        assert values[f'tq_storage_unit_lost{{storage_unit_id="{unit}"}}'] == 0
+    assert sum(v for k, v in values.items() if k.startswith("tq_storage_active_keys_total")) >= 4
+    puts = 'tq_storage_payload_transfers_total{storage_unit_id="1",direction="put"}'
+    assert values[puts] > 0 and kinds["tq_storage_payload_transfers_total"] == "counter"
+    assert values["tq_controller_rows_published_total"] >= 4
+    assert values["tq_controller_uptime_seconds"] > 0
 
 
 def test_doctor_finds_a_good_store_good(store):
