@@ -298,6 +298,14 @@ TQ_API tq_status_t tq_list_submit(tq_client_t *client, tq_cq_t *cq, const tq_lis
 TQ_API tq_status_t tq_stat_submit(tq_client_t *client, tq_cq_t *cq, uint32_t timeout_ms, void *user,
                                   tq_op_t **op, tq_error_t *err);
 
+/* Gives up a storage unit that is lost (stat names it) and will not come back: its cells are
+ * un-produced at once, so that they can be put again or cleared, and should its process still live, it
+ * is refused and has to be started again. Result: nothing.
+ * E_NOT_FOUND (no such unit), E_INVALID (it is not lost), and what every call may end with. */
+TQ_API tq_status_t tq_unit_forget_submit(tq_client_t *client, tq_cq_t *cq, uint32_t unit_id,
+                                         uint32_t timeout_ms, void *user, tq_op_t **op,
+                                         tq_error_t *err);
+
 /* ---- version --------------------------------------------------------------------------------- */
 
 TQ_API const char *tq_version(void); /* "0.1.0" */

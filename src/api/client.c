@@ -572,6 +572,17 @@ tq_status_t tq_stat_submit(tq_client_t *client, tq_cq_t *cq, uint32_t timeout_ms
     return rc == TQ_OK ? submit(client, cq, inner, user, op, err) : rc;
 }
 
+tq_status_t tq_unit_forget_submit(tq_client_t *client, tq_cq_t *cq, uint32_t unit_id,
+                                  uint32_t timeout_ms, void *user, tq_op_t **op, tq_error_t *err)
+{
+    tqi_op_t *inner;
+    tq_status_t rc = check_call(client, cq, &unit_id, op, err);
+
+    if (rc == TQ_OK)
+        rc = tqi_op_unit_forget(tqi_env_malloc(), unit_id, timeout_ms, &inner, err);
+    return rc == TQ_OK ? submit(client, cq, inner, user, op, err) : rc;
+}
+
 /* Waits for a blocking call's op and hands it over if it went well. */
 static tq_status_t finish_call(tq_op_t *op, tq_op_t **out, tq_error_t *err)
 {

@@ -53,6 +53,7 @@ int cli_get(cli_t *cli);
 int cli_ls(cli_t *cli);
 int cli_stat(cli_t *cli);
 int cli_clear(cli_t *cli);
+int cli_unit(cli_t *cli);
 int cli_doctor(cli_t *cli);
 
 /* Says "tq COMMAND: text" on stderr and returns CLI_USAGE. */

@@ -27,6 +27,9 @@ static const struct {
      "text."},
     {"clear", cli_clear, "PARTITION KEY... | PARTITION --all",
      "Clears rows by key, or a whole partition."},
+    {"unit", cli_unit, "forget UNIT",
+     "Gives up a lost storage unit, by its number: its values are lost at once, and can be put\n"
+     "      again; its process has to be started anew to come back."},
     {"doctor", cli_doctor, "", "Checks what usually is wrong: address, limits, units."},
 };
 #define COMMANDS_CNT (sizeof commands / sizeof commands[0])

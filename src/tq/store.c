@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Commands about the store as a whole: stat, clear, doctor. */
+/* Commands about the store as a whole: stat, clear, unit, doctor. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -55,6 +55,30 @@ int cli_clear(cli_t *cli)
         tq_op_free(op);
     }
     cli_strs_free(&keys);
+    return code;
+}
+
+int cli_unit(cli_t *cli)
+{
+    tq_op_t *op;
+    tq_error_t err;
+    char *end = NULL;
+    unsigned long id = 0;
+    if (cli->words_cnt == 2)
+        id = strtoul(cli->words[1], &end, 10);
+    if (cli->words_cnt != 2 || strcmp(cli->words[0], "forget") != 0 || *end != 0 || id == 0 ||
+        id > UINT32_MAX)
+        return cli_usage(cli, "expected forget and a unit's number");
+    int code = cli_connect(cli);
+    if (code != CLI_OK)
+        return code;
+    tq_status_t rc =
+        tq_unit_forget_submit(cli->client, NULL, (uint32_t)id, cli->timeout_ms, NULL, &op, &err);
+    code = cli_finish(cli, rc, &err, &op);
+    if (code == CLI_OK) {
+        printf(cli->is_json ? "{\"forgotten\":%lu}\n" : "unit %lu is forgotten\n", id);
+        tq_op_free(op);
+    }
     return code;
 }
 

@@ -65,6 +65,14 @@ def test_clear_takes_keys_or_everything(store, part):
     assert tq_json("clear", part, "--all", **at) == {"cleared": 0}
 
 
+def test_only_a_lost_unit_is_forgotten(store):
+    at = {"address": store.address}
+    unit = tq_json("stat", **at)["controller"]["units"][0]["id"]
+    assert "is not lost" in tq("unit", "forget", str(unit), status=2, **at)
+    assert "there is no storage unit 99" in tq("unit", "forget", "99", status=1, **at)
+    tq("unit", "forget", "x", status=2, **at)
+
+
 def test_get_of_rows_without_a_field_in_common_says_what_they_lack(store, part):
     at = {"address": store.address}
     tq("put", part, "a", "x=1", **at)

@@ -410,6 +410,57 @@ static void a_register_of_an_older_connection_changes_nothing(void **state)
     world_fini(&w);
 }
 
+static tq_status_t forget(caller_t *c, uint32_t unit_id)
+{
+    tqi_msg_Forget_R_t reply;
+    tqi_buf_t frame = {0};
+    tq_status_t rc = call(c, Forget, &reply, &frame, .unit_id = unit_id);
+
+    tqi_buf_fini(&frame);
+    return rc;
+}
+
+static void a_unit_that_is_forgotten_is_settled_and_its_life_never_comes_back(void **state)
+{
+    world_t w;
+    caller_t c = {0};
+    store_unit_t u = {0};
+    uint64_t rows[3];
+
+    (void)state;
+    setup(&w, &c, &u);
+    put_rows(&c, "p", 3, strs("a"), rows);
+    assert_int_equal(forget(&c, 2), TQ_E_NOT_FOUND);
+    assert_int_equal(forget(&c, u.id), TQ_E_INVALID); /* it lives */
+    uint64_t clearing = clear_send(&c, "p", rows, 1);
+    pass_alive(&w, &c, NULL, 11000);
+    assert_int_equal(clear_took(&c, clearing), 1);
+    assert_int_equal(stat_figure(&c, "cells_lost"), 0); /* it may come back yet */
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(forget(&c, u.id), TQ_OK);
+        assert_int_equal(stat_figure(&c, "cells_lost"), 2);
+        assert_int_equal(stat_figure(&c, "orders_open"), 0);
+        assert_int_equal(stat_figure(&c, "confirms_open"), 0);
+    }
+    /* It was only stopped, and goes on. */
+    const tqi_envelope_t *answer = late_register(&w, 100, 7, 2);
+    assert_non_null(answer);
+    assert_int_equal(answer->status, TQ_E_DENIED);
+    /* Started again it is itself, and empty. */
+    unit_register(&u, &w, 103, 9, "inproc://u1");
+    assert_int_equal(u.id, 1);
+    tqi_msg_Resolve_R_t resolved;
+    tqi_buf_t frame;
+    assert_int_equal(call(&c, Resolve, &resolved, &frame, .partition = tqi_str("p"),
+                          .rows = tqi_u64s(rows + 1, 2), .fields = strs("a"), .is_put = true),
+                     TQ_OK);
+    uint64_t put_id = resolved.put_id;
+    assert_int_equal(*(const uint8_t *)resolved.produced.data, 0);
+    tqi_buf_fini(&frame);
+    assert_int_equal(put_publish(&c, "p", put_id, rows + 1, 2, strs("a")), TQ_OK);
+    world_fini(&w);
+}
+
 /* Its successor may even have been the first to be heard. */
 static void a_register_of_a_dead_process_that_comes_late_takes_nothing_over(void **state)
 {
@@ -834,6 +885,7 @@ int main(void)
         cmocka_unit_test(a_register_of_an_older_connection_changes_nothing),
         cmocka_unit_test(a_register_of_a_dead_process_that_comes_late_takes_nothing_over),
         cmocka_unit_test(a_register_of_a_former_life_is_refused),
+        cmocka_unit_test(a_unit_that_is_forgotten_is_settled_and_its_life_never_comes_back),
         cmocka_unit_test(a_loopback_address_of_another_host_is_another_unit),
         cmocka_unit_test(orders_are_kept_until_they_are_answered),
         cmocka_unit_test(a_cleared_partition_is_gone_at_once_and_its_name_is_free),

@@ -126,6 +126,8 @@ tq_status_t tqi_op_status_of(const tqi_env_t *env, const tq_status_args_t *args,
                              tqi_err_t *err);
 tq_status_t tqi_op_list(const tqi_env_t *env, const tq_list_args_t *args, tqi_op_t **op,
                         tqi_err_t *err);
+tq_status_t tqi_op_unit_forget(const tqi_env_t *env, uint32_t unit_id, uint32_t timeout_ms,
+                               tqi_op_t **op, tqi_err_t *err);
 tq_status_t tqi_op_stat(const tqi_env_t *env, uint32_t timeout_ms, tqi_op_t **op, tqi_err_t *err);
 
 /* Frees an op that was never submitted, or is done. NULL is fine. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Ops that are one request and its reply: insert, tags, clear, reset, resolve. Clear and reset are
+ * Ops that are one request and its reply: insert, tags, clear, reset, forget, resolve. Clear and reset are
  * the same when done twice, and so is making rows for keys; an insert or tags whose answer a lost
  * session took along may have happened or not.
  */
@@ -13,7 +13,7 @@ typedef struct simple {
     tqi_op_t op;
     const char *partition;
     const char *task;
-    uint32_t rows_cnt;
+    uint32_t rows_cnt; /* forget: the unit's id */
     const tq_row_t *rows;
     tq_strs_t strs;  /* keys, fields or tags */
     bool is_flagged; /* clear: all. reset: every task. tags: replace. resolve: create */
@@ -309,6 +309,39 @@ tq_status_t tqi_op_reset(const tqi_env_t *env, const tq_reset_args_t *args, tqi_
         return tqi_fail(err, TQ_E_NO_MEMORY, "no memory for an op");
     }
     return TQ_OK;
+}
+
+/* ---- forget ------------------------------------------------------------------------------------ */
+
+static void forget_start(tqi_op_t *op, uint64_t now_ns)
+{
+    tqi_msg_Forget_t msg = {.unit_id = simple_of(op)->rows_cnt};
+
+    tqi_op_request(op, op->client->controller, NULL, TQI_KIND_Forget, &msg, now_ns);
+}
+
+static void forget_on_reply(tqi_op_t *op, tqi_slot_t *slot, const tqi_reply_t *reply,
+                            uint64_t now_ns)
+{
+    tqi_msg_Forget_R_t msg;
+
+    (void)slot;
+    if (decode(op, reply, &msg, now_ns))
+        finish(op, TQ_OK, now_ns);
+}
+
+static const tqi_op_class_t forget_class = {
+    .name = "forget",
+    .size = sizeof(simple_t),
+    .is_repeatable = true,
+    .start = forget_start,
+    .on_reply = forget_on_reply,
+};
+
+tq_status_t tqi_op_unit_forget(const tqi_env_t *env, uint32_t unit_id, uint32_t timeout_ms,
+                               tqi_op_t **op, tqi_err_t *err)
+{
+    return simple_new(env, &forget_class, timeout_ms, "", unit_id, NULL, NULL, op, err);
 }
 
 /* ---- resolve ----------------------------------------------------------------------------------- */

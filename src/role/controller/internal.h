@@ -196,6 +196,7 @@ typedef union request_msg {
     tqi_msg_Status_t status;
     tqi_msg_List_t list;
     tqi_msg_CancelOp_t cancel;
+    tqi_msg_Forget_t forget;
 } request_msg_t;
 
 /* Columns of a reply that has rows. */
@@ -519,6 +520,7 @@ struct unit {
 };
 
 void tqi_ctl_register_handle(tqi_controller_t *ctl, tqi_peer_t peer, const tqi_envelope_t *env);
+void tqi_ctl_forget_handle(tqi_controller_t *ctl, request_t *req);
 /* A unit goes: it is lost at once. */
 void tqi_ctl_unit_closing_handle(tqi_controller_t *ctl, tqi_peer_t peer, const tqi_envelope_t *env);
 /* A reply from somebody who is no unit (yet). */

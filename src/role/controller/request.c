@@ -435,6 +435,9 @@ static bool run_now(tqi_controller_t *ctl, request_t *req)
     case TQI_KIND_Stat:
         tqi_ctl_stat_handle(ctl, req);
         return true;
+    case TQI_KIND_Forget:
+        tqi_ctl_forget_handle(ctl, req);
+        return true;
     case TQI_KIND_List:
         if (!req->msg.list.is_partitions)
             return false;
@@ -579,7 +582,8 @@ void tqi_ctl_request_admit(tqi_controller_t *ctl, session_t *session, const tqi_
     tq_status_t rc = TQ_OK;
     if (ctl->is_draining)
         rc = tqi_fail(&err, TQ_E_CLOSING, "the store is shutting down");
-    else if (!route && env->kind != TQI_KIND_CancelOp && env->kind != TQI_KIND_Stat)
+    else if (!route && env->kind != TQI_KIND_CancelOp && env->kind != TQI_KIND_Stat &&
+             env->kind != TQI_KIND_Forget)
         rc = tqi_fail(&err, TQ_E_UNSUPPORTED, "a controller does not know message kind %u",
                       env->kind);
     else

@@ -423,8 +423,9 @@ static void free_order(void *ctx, uint64_t seq, void *user)
     tqi_env_free(ctl->env, user, sizeof(order_t));
 }
 
-/* The unit is empty: it has nothing that any order could be about. E_NO_MEMORY. */
-static tq_status_t unit_reborn(tqi_controller_t *ctl, unit_t *unit, uint64_t incarnation)
+/* What the unit had is gone, and there is nothing that any order could be about. incarnation: of the
+ * life that begins; 0: none does. E_NO_MEMORY. */
+static tq_status_t unit_wipe(tqi_controller_t *ctl, unit_t *unit, uint64_t incarnation)
 {
     tqi_outbox_t *outbox = tqi_outbox_new(ctl->env);
     tqi_node_t *node;
@@ -452,9 +453,43 @@ static tq_status_t unit_reborn(tqi_controller_t *ctl, unit_t *unit, uint64_t inc
     unit->wipes++;
     unit->wiped_at = ++ctl->wipes;
     unit->put_last = ctl->put_last;
+    return TQ_OK;
+}
+
+static tq_status_t unit_reborn(tqi_controller_t *ctl, unit_t *unit, uint64_t incarnation)
+{
+    tq_status_t rc = unit_wipe(ctl, unit, incarnation);
+
+    if (rc != TQ_OK)
+        return rc;
     unit_step(unit, UNIT_EV_NEW_LIFE);
     unit_changed(ctl, unit);
     return TQ_OK;
+}
+
+void tqi_ctl_forget_handle(tqi_controller_t *ctl, request_t *req)
+{
+    unit_t *unit = tqi_ctl_unit_find(ctl, req->msg.forget.unit_id);
+    tqi_err_t err;
+    tq_status_t rc = TQ_OK;
+
+    if (!unit)
+        rc = tqi_fail(&err, TQ_E_NOT_FOUND, "there is no storage unit %u", req->msg.forget.unit_id);
+    else if (unit->state != UNIT_LOST)
+        rc = tqi_fail(&err, TQ_E_INVALID,
+                      "storage unit %u ('%s') is not lost, and its rows are there: stop it first",
+                      unit->id, unit->name);
+    else if (unit->incarnation != 0 && unit_wipe(ctl, unit, 0) != TQ_OK)
+        rc = tqi_fail(&err, TQ_E_NO_MEMORY, "no memory to forget a storage unit");
+    if (rc != TQ_OK) {
+        tqi_ctl_request_fail(ctl, req, &err);
+        return;
+    }
+    /* Whatever it still says is of a life that is over. */
+    unit->peer = 0;
+    unit->claim_peer = 0;
+    unit_changed(ctl, unit);
+    tqi_ctl_request_reply(ctl, req, &(tqi_msg_Forget_R_t){0});
 }
 
 void tqi_ctl_unit_push(tqi_controller_t *ctl, unit_t *unit)
