@@ -462,6 +462,41 @@ static void an_answer_whose_columns_do_not_fit_each_other_is_refused(void **stat
     rig_fini(&rig);
 }
 
+/* The fields of such a list are those that somebody waits for, and that changes by the moment. */
+static void a_list_of_stuck_rows_begins_again_when_its_fields_change(void **state)
+{
+    static const uint64_t rows[] = {1, 2};
+    static const uint32_t offsets[] = {0, 1, 2};
+    tq_list_args_t args = {.partition = "p", .is_stuck_only = true};
+    tqi_msg_List_t list;
+    rig_t rig;
+    tqi_op_t *op;
+
+    (void)state;
+    rig_init(&rig);
+    rig_greet(&rig);
+    assert_int_equal(tqi_op_list(&rig.env.env, &args, &op, NULL), TQ_OK);
+    rig_submit(&rig, op);
+    for (uint32_t i = 0; i < 4; i++) {
+        uint32_t fields_cnt = i == 0 ? 1 : 2;
+        rig_frame_t frame = rig_expect(&rig, TQI_KIND_List, &list);
+
+        assert_int_equal(list.cursor, i % 2);
+        tqi_msg_List_R_t page = {.is_known = true,
+                                 .rows = tqi_u64s(rows + i % 2, 1),
+                                 .fields = {offsets, "fg", fields_cnt, fields_cnt},
+                                 .produced = {"\0", 1},
+                                 .next = i % 2 == 0};
+        rig_answer(&rig, &frame, TQ_OK, &page);
+    }
+    op = rig_done(&rig);
+    assert_int_equal(tqi_op_status(op), TQ_OK);
+    assert_int_equal(tqi_op_result(op)->rows_cnt, 2);
+    assert_int_equal(tqi_op_result(op)->fields.cnt, 2);
+    tqi_op_free(op);
+    rig_fini(&rig);
+}
+
 static void pages_that_lead_nowhere_end_the_list(void **state)
 {
     static const uint64_t rows[] = {1};
@@ -526,6 +561,7 @@ int main(void)
         cmocka_unit_test(a_long_fetch_all_goes_on_with_list),
         cmocka_unit_test(a_list_is_put_together_from_its_pages),
         cmocka_unit_test(an_answer_whose_columns_do_not_fit_each_other_is_refused),
+        cmocka_unit_test(a_list_of_stuck_rows_begins_again_when_its_fields_change),
         cmocka_unit_test(pages_that_lead_nowhere_end_the_list),
         cmocka_unit_test(stat_joins_the_figures_of_all),
     };

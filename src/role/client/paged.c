@@ -217,7 +217,8 @@ static void list_on_reply(tqi_op_t *op, tqi_slot_t *slot, const tqi_reply_t *rep
     if (!tqi_op_decode(op, reply, &msg, now_ns))
         return;
     if (paged->has_page && !is_same(msg.fields, tqi_strs_builder_view(&op->fields))) {
-        /* A field came or went between two pages: their columns don't fit together. */
+        /* A field came or went, or is waited for now, between two pages: their columns don't fit
+         * together. */
         tqi_fail(&err, TQ_E_BUSY, "the fields of partition '%.200s' keep changing",
                  paged->partition);
         tqi_op_restart(op, &err, now_ns);
