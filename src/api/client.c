@@ -66,6 +66,7 @@ struct tq_client {
     tqi_inproc_payload_t *direct;
     tqi_zmq_payload_client_t *stream;
     tqi_ways_t *ways;
+    tqi_mailbox_t *mailbox; /* the loop's; counted, since others post until the last op is freed */
     bool is_started;
     bool is_role_closed; /* the answer of a look */
     tqi_err_t why;       /* likewise */
@@ -115,6 +116,7 @@ static void client_unref(tq_client_t *client)
         return;
     tqi_exec_free(client->exec);
     tqi_buffers_close(client->buffers);
+    tqi_mailbox_unref(client->mailbox);
     pthread_cond_destroy(&client->cond);
     pthread_mutex_destroy(&client->mutex);
     free(client->store_conf);
@@ -148,7 +150,7 @@ static bool op_post(tq_op_t *op, tqi_letter_t *letter, void (*open)(tqi_letter_t
     letter->open = open;
     atomic_fetch_add_explicit(&op->refs, 1, memory_order_relaxed);
     if (!atomic_load_explicit(&op->client->is_closed, memory_order_acquire) &&
-        tqi_loop_post(op->client->loop, letter))
+        tqi_mailbox_post(op->client->mailbox, letter))
         return true;
     op_unref(op);
     return false;
@@ -296,6 +298,10 @@ static tq_status_t client_start(tq_client_t *client, const tq_client_conf_t *con
         rc = tqi_exec_new(conf->copy_threads ? conf->copy_threads : 1, &client->exec, err);
     if (rc == TQ_OK)
         rc = tqi_loop_new("tq-client", &client->loop, err);
+    if (rc == TQ_OK) {
+        client->mailbox = tqi_loop_mailbox(client->loop);
+        tqi_mailbox_ref(client->mailbox);
+    }
     if (rc == TQ_OK)
         rc = tqi_inproc_ctrl_new(env, tqi_loop_mailbox(client->loop),
                                  tqi_loop_ctrl_sink(client->loop, 0), &adapter, err);
