@@ -10,7 +10,7 @@
  *
  *   bare N       N connections of libzmq that say nothing: "bare N" once they are accepted
  *   drop         closes them: "dropped"
- *   open N       N sessions, begun all at once: "open N"
+ *   open N       N sessions, begun as fast as one thread can: "open N"
  *   work N MS    the first N of them put a row, read it back, compare and clear it, again and again
  *                for so long: "worked ROUNDS WORST_MS", the longest call
  *   close        ends all sessions: "closed"
@@ -40,6 +40,7 @@
 #define CLIENTS_MAX 16384u
 #define VALUE_BYTES 100u
 #define NAP_NS 1000000L
+#define OPEN_AT_ONCE 64u
 #define WAIT_S 120u /* for any line to be answered */
 
 typedef struct many many_t;
@@ -67,6 +68,7 @@ struct many {
     tqi_buffers_t *buffers;
     one_t *ones;
     unsigned cnt;
+    unsigned cnt_wanted;
     tqi_heap_t timers;
     tqi_map_u64_t peers; /* peer -> one */
     tqi_list_t ready;
@@ -289,11 +291,14 @@ static uint64_t many_step(tqi_role_t *role, uint64_t now_ns)
 
 /* ---- lines ------------------------------------------------------------------------------------- */
 
-static void begin_open(void *ctx, uint64_t now_ns)
+/* Opens some of them, and is called again: those that are there must not wait for the others. */
+static void open_some(void *ctx, uint64_t now_ns)
 {
     many_t *many = ctx;
+    unsigned end =
+        many->cnt_wanted < many->cnt + OPEN_AT_ONCE ? many->cnt_wanted : many->cnt + OPEN_AT_ONCE;
 
-    for (unsigned end = many->cnt + many->asked; many->cnt < end; many->cnt++) {
+    for (; many->cnt < end; many->cnt++) {
         one_t *one = &many->ones[many->cnt];
 
         one->many = many;
@@ -404,7 +409,8 @@ static void lines(many_t *many)
                 zmq_close(sockets[--bare_cnt]);
             printf("dropped\n");
         } else if (sscanf(line, "open %u", &cnt) == 1 && many->cnt + cnt <= CLIENTS_MAX) {
-            all_reach(many, cnt, begin_open, NULL);
+            many->cnt_wanted = many->cnt + cnt;
+            all_reach(many, cnt, open_some, open_some);
             printf("open %u\n", cnt);
         } else if (sscanf(line, "work %u %u", &cnt, &ms) == 2 && cnt <= many->cnt) {
             many->rounds = 0;

