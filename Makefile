@@ -13,7 +13,7 @@ MESON := .venv/bin/meson
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 
 .PHONY: all help setup build install-py demo check check-slow sim mutants chaos fuzz soak
-.PHONY: clients lint fmt docs bench clean
+.PHONY: clients lint fmt docs bench coverage clean
 
 all: build
 
@@ -72,6 +72,9 @@ docs: build ## the parts of docs/ that are made from the code
 
 bench: install-py ## tq beside the reference, into bench/results; ARGS="--help" says more
 	@$(PY) bench/run $(ARGS)
+
+coverage: setup ## branches of src/core and src/wire that tests take; ARGS=--missing names the others
+	@$(PY) tools/coverage $(ARGS)
 
 clean: ## remove what was built; .venv stays
 	rm -rf build
