@@ -90,7 +90,8 @@ class Spans:
 
 
 class Clears:
-    """Clears of one row, key or partition. Each is at work somewhere from its call to its end."""
+    """Clears of one row, key or partition, or resets of a task. Each is at work somewhere from its
+    call to its end."""
 
     __slots__ = ("_calls", "_ends", "_items", "_latest", "_soonest")
 
@@ -114,6 +115,10 @@ class Clears:
         self._sort()
         at = bisect_left(self._latest, moment)
         return self._calls[at] if at < len(self._calls) else inf
+
+    def count(self, begin, end) -> int:
+        """How many may have been at work at some moment from `begin` to `end`."""
+        return sum(call <= end and done >= begin for call, done, _ in self._items)
 
     def soonest_after(self, moment) -> tuple:
         """(end, op) of the one that ended first of those called after `moment`."""
@@ -617,11 +622,15 @@ class Checker:
         resets = defaultdict(list)
         for op in self.by_kind["reset"]:
             resets[op.partition].append((op.call, self._end_of(op), op))
+        of_task: dict[tuple, Clears] = defaultdict(Clears)
+        for part, items in resets.items():
+            for task in {op.args["task"] for op in self.by_kind["fetch"]}:
+                for call, end, op in items:
+                    if op.args.get("task") in (None, task):
+                        of_task[part, task].add(call, end, op)
         for (_, task, row), ops in grants.items():
             if len(ops) > 1:
-                part = ops[0].partition
-                wanted = [r for r in resets[part] if r[2].args.get("task") in (None, task)]
-                self._check_twice(task, row, ops, wanted)
+                self._check_twice(task, row, ops, of_task[ops[0].partition, task])
         self._check_delivered(grants, resets)
 
     def _find_final(self) -> None:
@@ -672,16 +681,16 @@ class Checker:
         final = [op for op in ops if op in self.final]
         for one in final:
             for two in ops:
-                if two is one or _between(resets, one, two):
+                if two is one or resets.first_from(one.call) <= two.done:
                     continue
                 # Of one that may not count: the store had heard of the first before it.
                 is_later = two.call > one.done
-                if is_later or (two in self.final and not _between(resets, two, one)):
+                if is_later or (two in self.final and resets.first_from(two.call) > one.done):
                     self._break("twice", text, one, two)
                     return
         # Each of several grants needs a reset of its own before the next.
         begin, end = min(op.call for op in ops), max(op.done for op in ops)
-        if sum(call <= end and done >= begin for call, done, _ in resets) < len(final) - 1:
+        if len(final) > 1 and resets.count(begin, end) < len(final) - 1:
             self._break("twice", text, *final)
 
     def _check_delivered(self, grants, resets) -> None:
@@ -749,10 +758,6 @@ def _listed(op, is_missing=False):
 
 def _asked_for(op):
     return op.args["keys"] if op.args.get("keys") is not None else op.args["rows"]
-
-
-def _between(resets, one, two) -> bool:
-    return any(call <= two.done and end >= one.call for call, end, _ in resets)
 
 
 def check(history: History, late_s: float = 60) -> tuple[list[Broken], Counter]:
