@@ -379,6 +379,40 @@ static uint32_t unit_id_of(world_t *w, const proc_t *proc)
     world_fail(w, "INV-28", "the controller does not know %s", proc->name);
 }
 
+/* Units that are dead still will not come back: they are forgotten, and others start in their place.
+ * What was under way at them does not wait for that. */
+static void audit_forget(world_t *w, proc_t *auditor)
+{
+    outcome_t outcome;
+    bool is_any = false;
+
+    for (uint32_t i = 0; i < w->units_cnt; i++)
+        is_any |= !w->units[i]->role;
+    if (!is_any)
+        return;
+    world_until(w, tqi_sim_now(w->sim) + 12 * TQI_SIM_S, NULL); /* they are lost */
+    greet(w, auditor);
+    for (uint32_t i = 0; i < w->units_cnt; i++) {
+        const tqi_controller_t *ctl = w->controller->controller;
+        const unit_t *unit = NULL;
+        if (w->units[i]->role)
+            continue;
+        for (size_t k = 0; k < ctl->units.len; k++)
+            if (strcmp(ctl->units.at[k]->name, w->units[i]->name) == 0)
+                unit = ctl->units.at[k];
+        /* Else the store was born after it had died. */
+        if (unit) {
+            outcome = do_one(w, work_forget(auditor, unit->id), "a forgotten unit", NULL);
+            if (outcome.status != TQ_OK)
+                world_fail(w, "INV-28", "%s can't be forgotten: %s", w->units[i]->name,
+                           outcome.text);
+            if (unit->confirms.len > 0 || unit->unlinks.cnt > 0)
+                world_fail(w, "INV-29", "%s is forgotten, and still waited for", unit->name);
+        }
+        proc_boot(w->units[i]);
+    }
+}
+
 /* A unit is silent until it counts as lost, and comes back with all that it had. */
 static void audit_loss(world_t *w, proc_t *auditor, uint32_t part, const listing_t *listing)
 {
@@ -445,6 +479,7 @@ void audit(world_t *w)
     proc_t *auditor = w->clients[0];
 
     faults_heal(w);
+    audit_forget(w, auditor);
     finish(w, "what was under way");
     /* Units that came back are known again, and lost ones found. */
     world_until(w, tqi_sim_now(w->sim) + 15 * TQI_SIM_S, NULL);

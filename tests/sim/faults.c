@@ -481,7 +481,7 @@ void faults_heal(world_t *w)
         proc_t *proc = &w->procs[i];
         if (proc->role)
             proc_resume(proc);
-        else
-            proc_boot(proc);
+        else if (proc->kind != PROC_UNIT || world_chance(w, 0.5))
+            proc_boot(proc); /* the others are forgotten first */
     }
 }

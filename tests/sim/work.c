@@ -255,7 +255,7 @@ static void judge_put(work_t *work, const tq_result_t *result)
                            : PUT_FAILED;
         /* The end of its session clears what it had made, too. */
         if (work->status == TQ_E_ROW_GONE && put->ident != IDENT_ROW &&
-            work->sessions_ended == world_sessions_ended(w) &&
+            work->sessions_ended == world_sessions_ended(w) && work->losses == w->memory_losses &&
             !model_has_clear(w->model, put->part, put->submit_ns, put->done_ns))
             world_fail(w, "INV-31", "put %" PRIu64 " is told that its rows are gone: %s",
                        put->serial, tqi_op_error(work->op));
@@ -1184,6 +1184,15 @@ work_t *work_reset(proc_t *proc, uint32_t part)
 
     work->part = part;
     tq_status_t rc = tqi_op_reset(&proc->memory.env, &args, &work->op, &err);
+    return submit(work, rc, &err);
+}
+
+work_t *work_forget(proc_t *proc, uint32_t unit_id)
+{
+    work_t *work = work_new(proc, NULL, WORK_STAT);
+    tqi_err_t err;
+    tq_status_t rc = tqi_op_unit_forget(&proc->memory.env, unit_id, 0, &work->op, &err);
+
     return submit(work, rc, &err);
 }
 

@@ -319,6 +319,7 @@ work_t *work_poll(proc_t *proc, uint32_t part, uint32_t task, uint32_t fields_ma
 work_t *work_wait(proc_t *proc, uint32_t part, uint32_t task, uint32_t fields_mask, uint32_t n);
 work_t *work_reset(proc_t *proc, uint32_t part); /* all tasks */
 work_t *work_clear_all(proc_t *proc, uint32_t part);
+work_t *work_forget(proc_t *proc, uint32_t unit_id);
 /* Of all fields, in whole groups of rows. */
 work_t *work_put_new(proc_t *proc, uint32_t part);
 bool work_is_idle(const world_t *w);
