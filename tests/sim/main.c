@@ -3,7 +3,8 @@
  * usage: sim [--seed N | --seeds N [--from N | --fresh]] [--shard I/N] [--list FILE]
  *            [--strike WHAT [--at N]] [--every N] [--steps N] [--outside] [--mutant N]
  *            [--history FILE] [--verbose]
- *        sim --pairs
+ *        sim --pairs FILE
+ *        sim --pick N [--seeds N] [--from N]
  *
  * --seed N     that seed alone
  * --seeds N    so many, from --from (1); TQ_SIM_SEEDS overrides it
@@ -17,7 +18,9 @@
  * --outside    without the roles' own checks: what callers and frames tell is all that counts
  * --mutant N   with that fault planted; in sim_mutants alone (see tools/mutants)
  * --history FILE  what the clients saw, for tests/oracle/check.py; of one seed
- * --pairs      seeds 1 to 300, then the (state, event) pairs that were met; 1 where one was not
+ * --pairs FILE the seeds of the list, then the (state, event) pairs that were met; 1 where one was
+ *              not
+ * --pick N     writes such a list: the seeds that met a pair which fewer than N before them had met
  * --verbose    every frame and every op, with its virtual time
  */
 #include <getopt.h>
@@ -36,8 +39,6 @@
 
 /* A seed takes milliseconds; one that takes so long hangs in a loop. */
 #define SEED_SECONDS_MAX 120
-/* The fixed list of seeds that has to reach every pair. */
-#define PAIRS_SEEDS 300
 
 static uint64_t running_seed;
 static const sim_options_t *running_options;
@@ -134,20 +135,30 @@ static void run_list(const char *path, uint64_t shard, uint64_t shards,
 int main(int argc, char **argv)
 {
     static const struct option options_known[] = {
-        {"seed", required_argument, NULL, 's'},   {"seeds", required_argument, NULL, 'n'},
-        {"from", required_argument, NULL, 'f'},   {"shard", required_argument, NULL, 'h'},
-        {"list", required_argument, NULL, 'l'},   {"every", required_argument, NULL, 'e'},
-        {"steps", required_argument, NULL, 't'},  {"outside", no_argument, NULL, 'o'},
-        {"mutant", required_argument, NULL, 'm'}, {"pairs", no_argument, NULL, 'p'},
-        {"fresh", no_argument, NULL, 'r'},        {"strike", required_argument, NULL, 'w'},
-        {"at", required_argument, NULL, 'a'},     {"history", required_argument, NULL, 'y'},
-        {"verbose", no_argument, NULL, 'v'},      {0},
+        {"seed", required_argument, NULL, 's'},
+        {"seeds", required_argument, NULL, 'n'},
+        {"from", required_argument, NULL, 'f'},
+        {"shard", required_argument, NULL, 'h'},
+        {"list", required_argument, NULL, 'l'},
+        {"every", required_argument, NULL, 'e'},
+        {"steps", required_argument, NULL, 't'},
+        {"outside", no_argument, NULL, 'o'},
+        {"mutant", required_argument, NULL, 'm'},
+        {"pairs", required_argument, NULL, 'p'},
+        {"pick", required_argument, NULL, 'k'},
+        {"fresh", no_argument, NULL, 'r'},
+        {"strike", required_argument, NULL, 'w'},
+        {"at", required_argument, NULL, 'a'},
+        {"history", required_argument, NULL, 'y'},
+        {"verbose", no_argument, NULL, 'v'},
+        {0},
     };
     sim_options_t options = {.program = argv[0], .check_every = 100};
     sim_totals_t sum = {0};
     uint64_t from = 1, seeds = 100, shard = 0, shards = 1, cnt = 0;
     const char *list = NULL, *wanted = getenv("TQ_SIM_SEEDS");
     bool is_one = false, is_pairs = false;
+    unsigned pick = 0;
     FILE *history = NULL;
     int c;
 
@@ -210,7 +221,10 @@ int main(int argc, char **argv)
             break;
         case 'p':
             is_pairs = true;
-            seeds = PAIRS_SEEDS;
+            list = optarg;
+            break;
+        case 'k':
+            pick = (unsigned)strtoul(optarg, NULL, 10);
             break;
         case 'v':
             options.is_verbose = true;
@@ -220,7 +234,8 @@ int main(int argc, char **argv)
                             "[--list FILE] [--strike WHAT [--at N]] [--every N] [--steps N] "
                             "[--outside] [--mutant N] [--history FILE] "
                             "[--verbose]\n"
-                            "       sim --pairs\n");
+                            "       sim --pairs FILE\n"
+                            "       sim --pick N [--seeds N] [--from N]\n");
             return 2;
         }
     }
@@ -240,9 +255,13 @@ int main(int argc, char **argv)
     } else {
         if (list)
             run_list(list, shard, shards, &options, &sum, &cnt);
-        for (uint64_t seed = from; seed < from + seeds; seed++)
-            if (seed % shards == shard)
-                run(seed, &options, &sum, &cnt);
+        for (uint64_t seed = from; seed < from + seeds && !is_pairs; seed++) {
+            if (seed % shards != shard)
+                continue;
+            run(seed, &options, &sum, &cnt);
+            if (pick > 0 && pairs_adds(pick))
+                printf("%" PRIu64 "\n", seed);
+        }
     }
     if (history)
         fclose(history);

@@ -46,6 +46,9 @@ static const tqi_machine_t *const machines[] = {
 
 #define MACHINES tqi_array_len(machines)
 
+static uint64_t seen[MACHINES][PAIRS_MAX]; /* of `taken`, in the seeds before */
+static unsigned met[MACHINES][PAIRS_MAX];  /* by seeds that pairs_adds said true of */
+
 static struct {
     const tqi_machine_t *machine;
     unsigned state;
@@ -83,6 +86,21 @@ void pairs_watch(const tqi_machine_t *machine, unsigned state, void (*fn)(void *
     watched.state = state;
     watched.fn = fn;
     watched.ctx = ctx;
+}
+
+bool pairs_adds(unsigned times)
+{
+    bool adds = false;
+
+    for (size_t i = 0; i < MACHINES; i++)
+        for (unsigned pair = 0; pair < PAIRS_MAX; pair++)
+            adds |= taken[i][pair] != seen[i][pair] && met[i][pair] < times;
+    for (size_t i = 0; i < MACHINES; i++)
+        for (unsigned pair = 0; pair < PAIRS_MAX; pair++) {
+            met[i][pair] += adds && taken[i][pair] != seen[i][pair];
+            seen[i][pair] = taken[i][pair];
+        }
+    return adds;
 }
 
 bool pairs_report(FILE *out)

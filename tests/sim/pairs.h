@@ -14,6 +14,9 @@
 /* From now on fn is called whenever the machine has a step that leads to the state, before its owner
  * goes on. One at a time; NULL: none. */
 void pairs_watch(const tqi_machine_t *machine, unsigned state, void (*fn)(void *ctx), void *ctx);
+/* Whether the seed that ended last met a pair that fewer than `times` of the seeds that this said true
+ * of have met; for lists of seeds that meet them all. */
+bool pairs_adds(unsigned times);
 /* Writes machine, pairs that are legal, pairs reached, and each that was not. Whether all were. */
 bool pairs_report(FILE *out);
 

@@ -42,6 +42,15 @@ static void hold(world_t *w)
     block(w, false, w->lease_ms + world_between(w, 100, 1500));
 }
 
+/* What units say is. */
+static void hold_answers(world_t *w)
+{
+    for (uint32_t c = 0; c < w->clients_cnt; c++)
+        for (uint32_t u = 0; u < w->units_cnt; u++)
+            tqi_sim_block(w->sim, w->units[u]->host, w->clients[c]->host, true);
+    tqi_sim_at(w->sim, &w->unblock, tqi_sim_now(w->sim) + world_between(w, 20, 1500) * TQI_SIM_MS);
+}
+
 /* Clients and units do not hear each other until ops give up. */
 static void cut(world_t *w)
 {
@@ -159,6 +168,13 @@ static void spoil_all(world_t *w)
         tqi_sim_host_spoil(w->units[u]->host);
 }
 
+/* What comes in at a unit fails, and its client does not hear what others say. */
+static void spoil_and_hold(world_t *w)
+{
+    spoil_all(w);
+    hold_answers(w);
+}
+
 /* What runs can't go on, and there is another store. */
 static void cut_and_replace(world_t *w)
 {
@@ -173,6 +189,7 @@ enum {
     TIGHT = 4,  /* large values, little space */
     SHORT = 8,  /* leases of a second and a half */
     NOW = 16,   /* no time between the step and the strike */
+    INSIDE = 32 /* the strike comes within the step: nothing but memory */
 };
 
 typedef struct trap {
@@ -201,7 +218,12 @@ static const trap_t traps[] = {
     {&tqi_ctl_session_machine, "CONNECTED", hold_controller, 0, NULL},
     {&tqi_ctl_session_machine, "CONNECTED", shut_controller, 0, NULL},
     {&tqi_ctl_session_machine, "CONNECTED", end_session, 0, NULL},
-    {&tqi_row_machine, "CLEARING", starve_controller, NOW, NULL},
+    {&tqi_row_machine, "CLEARING", starve_controller, INSIDE, NULL},
+    {&tqi_slot_machine, "MOVING", spoil_and_hold, NOW | SLOW | TIGHT, NULL},
+    {&tqi_slot_machine, "MOVING", spoil_and_hold, SLOW | TIGHT, NULL},
+    {&tqi_slot_machine, "MOVING", hold_answers, NOW | SLOW | TIGHT, NULL},
+    {&tqi_put_machine, "YIELDING", hold, NOW | DIRECT | TIGHT | SHORT, NULL},
+    {&tqi_put_machine, "YIELDING", hold, NOW | DIRECT | TIGHT | SHORT, NULL},
     {&tqi_ctl_put_machine, "APPLYING", end_session, 0, NULL},
     {&tqi_client_machine, "OUTSIDE", kill_controller, 0, NULL},
     {&tqi_unit_link_machine, "GREETING", hold, 0, NULL},
@@ -281,6 +303,10 @@ static void on_enter(void *ctx)
     if (w->is_healing || w->traps_left == 0 || tqi_sim_is_set(&w->trapped))
         return;
     w->traps_left--;
+    if (w->trap->wants & INSIDE) {
+        w->trap->spring(w);
+        return;
+    }
     tqi_sim_at(w->sim, &w->trapped,
                tqi_sim_now(w->sim) + ((w->trap->wants & NOW) || world_chance(w, 0.5)
                                           ? 0
