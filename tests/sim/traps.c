@@ -51,6 +51,28 @@ static void hold_answers(world_t *w)
     tqi_sim_at(w->sim, &w->unblock, tqi_sim_now(w->sim) + world_between(w, 20, 1500) * TQI_SIM_MS);
 }
 
+static void hold_answers_of(world_t *w, uint32_t unit, bool is_held)
+{
+    for (uint32_t c = 0; c < w->clients_cnt; c++)
+        tqi_sim_block(w->sim, w->units[unit]->host, w->clients[c]->host, is_held);
+}
+
+/* What one unit says is held back, for as long as bytes need to get to another. */
+static void hold_one(world_t *w)
+{
+    w->held_unit = (uint32_t)world_between(w, 0, w->units_cnt - 1);
+    hold_answers_of(w, w->held_unit, true);
+    tqi_sim_at(w->sim, &w->unblock, tqi_sim_now(w->sim) + 900 * TQI_SIM_MS);
+}
+
+/* Bytes have come to a unit, and before their client hears it, it hears what the first was to say. */
+static void hold_others(world_t *w)
+{
+    for (uint32_t u = 0; u < w->units_cnt; u++)
+        hold_answers_of(w, u, u != w->held_unit);
+    tqi_sim_at(w->sim, &w->unblock, tqi_sim_now(w->sim) + world_between(w, 20, 300) * TQI_SIM_MS);
+}
+
 /* Clients and units do not hear each other until ops give up. */
 static void cut(world_t *w)
 {
@@ -209,6 +231,12 @@ static const trap_t then_starve = {&tqi_unit_wire_machine, "DIALLED", starve_con
 static const trap_t then_break_again = {&tqi_ctl_unit_machine, "PRESENT", break_units_off, 0,
                                         &then_starve};
 
+static const trap_t hold_one_first;
+static const trap_t then_hold_others = {&tqi_put_stream_machine, "ARRIVED", hold_others,
+                                        NOW | SLOW | TIGHT, &hold_one_first};
+static const trap_t hold_one_first = {&tqi_put_machine, "STORING", hold_one, NOW | SLOW | TIGHT,
+                                      &then_hold_others};
+
 static const trap_t traps[] = {
     {&tqi_ctl_unit_machine, "RETURNING", kill_units, 0, NULL},
     {&tqi_ctl_unit_machine, "RETURNING", cut_units_off, 0, NULL},
@@ -223,7 +251,7 @@ static const trap_t traps[] = {
     {&tqi_slot_machine, "MOVING", spoil_and_hold, SLOW | TIGHT, NULL},
     {&tqi_slot_machine, "MOVING", hold_answers, NOW | SLOW | TIGHT, NULL},
     {&tqi_put_machine, "YIELDING", hold, NOW | DIRECT | TIGHT | SHORT, NULL},
-    {&tqi_put_machine, "YIELDING", hold, NOW | DIRECT | TIGHT | SHORT, NULL},
+    {&tqi_put_machine, "STORING", hold_one, NOW | SLOW | TIGHT, &then_hold_others},
     {&tqi_ctl_put_machine, "APPLYING", end_session, 0, NULL},
     {&tqi_client_machine, "OUTSIDE", kill_controller, 0, NULL},
     {&tqi_unit_link_machine, "GREETING", hold, 0, NULL},

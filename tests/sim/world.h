@@ -161,6 +161,7 @@ struct world {
     bool may_spoil, is_tight, is_slow, is_embedded;
     const struct trap *trap;
     uint32_t traps_left;
+    uint32_t held_unit; /* of a trap: whose answers are held back */
     uint32_t large_inserts;
     tqi_sim_event_t trapped;
 
