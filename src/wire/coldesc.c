@@ -172,7 +172,7 @@ tq_status_t tqi_coldesc_encode(tqi_buf_t *buf, uint32_t rows_cnt, tqi_desc_at_fn
         descs(ctx, r, &desc);
         tq_status_t rc = tqi_desc_check(&desc, err);
         if (rc != TQ_OK) {
-            tqi_err_prefix(err, "row %u: ", r);
+            tqi_err_prefix(err, "row %u", r);
             return rc;
         }
         if (!tqi_u64_add(frame_bytes, desc.len, &frame_bytes) || frame_bytes > INT64_MAX)

@@ -258,6 +258,202 @@ static void a_schema_that_no_column_has_is_refused(void **state)
     }
 }
 
+/* A column's rows may be as long as they like as long as all of them are below 2^63 bytes. */
+static void columns_whose_bytes_overflow_are_refused(void **state)
+{
+    tq_desc_t huge = tensor(TQ_DTYPE_U8, 1, INT64_MAX, 0, 0);
+    tq_desc_t opaque = {.encoding = TQ_ENC_BYTES, .len = UINT64_MAX};
+    column_t col = {.descs = {huge, huge, huge}, .rows_cnt = 2};
+    tqi_coldesc_t got;
+    tqi_err_t err;
+    unit_env_t e;
+    tqi_buf_t buf;
+
+    (void)state;
+    unit_env_init(&e);
+    tqi_buf_init(&buf, &e.env);
+    assert_int_equal(tqi_coldesc_encode(&buf, 2, desc_at, &col, &err), TQ_E_TOO_LARGE);
+    col.descs[0] = tensor(TQ_DTYPE_U8, 1, 1, 0, 0);
+    col.descs[1] = opaque;
+    assert_int_equal(tqi_coldesc_encode(&buf, 2, desc_at, &col, &err), TQ_E_TOO_LARGE);
+    assert_int_equal(buf.len, 0);
+    /* UNIFORM: the length by the rows. */
+    col.descs[0] = huge;
+    assert_int_equal(tqi_coldesc_encode(&buf, 1, desc_at, &col, NULL), TQ_OK);
+    for (uint32_t rows = 1; rows < 4; rows++)
+        assert_int_equal(
+            tqi_coldesc_decode((tqi_bytes_t){buf.data, (uint32_t)buf.len}, rows, &got, &err),
+            rows == 1 ? TQ_OK : TQ_E_TOO_LARGE);
+    tqi_buf_clear(&buf);
+    /* RAGGED: a row's bytes, their sum, and the bytes of one element. */
+    static const struct {
+        uint64_t dim0[2];
+        uint64_t dim1;
+        tq_status_t want;
+    } ragged[] = {
+        {{1, 2}, 3, TQ_OK},
+        {{UINT64_MAX / 2, 1}, 3, TQ_E_TOO_LARGE},
+        {{UINT64_MAX, 1}, 1, TQ_E_TOO_LARGE},
+        {{INT64_MAX, 1}, 1, TQ_E_TOO_LARGE},
+        {{INT64_MAX, UINT64_MAX}, 1, TQ_E_TOO_LARGE},
+    };
+    for (size_t i = 0; i < sizeof ragged / sizeof ragged[0]; i++) {
+        col.descs[0] = tensor(TQ_DTYPE_U8, 2, 1, ragged[i].dim1, 0);
+        col.descs[1] = tensor(TQ_DTYPE_U8, 2, 2, ragged[i].dim1, 0);
+        assert_int_equal(tqi_coldesc_encode(&buf, 2, desc_at, &col, NULL), TQ_OK);
+        assert_int_equal(buf.data[0], TQ_LAYOUT_RAGGED);
+        memcpy(buf.data + buf.len - 16, ragged[i].dim0, 16);
+        assert_int_equal(
+            tqi_coldesc_decode((tqi_bytes_t){buf.data, (uint32_t)buf.len}, 2, &got, &err),
+            ragged[i].want);
+        tqi_buf_clear(&buf);
+    }
+    tq_desc_t wide = tensor(TQ_DTYPE_F64, 3, 0, 1, 1);
+    col.descs[0] = wide;
+    wide.shape[0] = 1;
+    wide.len = 8;
+    col.descs[1] = wide;
+    assert_int_equal(tqi_coldesc_encode(&buf, 2, desc_at, &col, NULL), TQ_OK);
+    memset(buf.data + 4 + 4 + 8, 0xff, 16); /* shape[1] and shape[2] */
+    assert_int_equal(tqi_coldesc_decode((tqi_bytes_t){buf.data, (uint32_t)buf.len}, 2, &got, &err),
+                     TQ_E_TOO_LARGE);
+    tqi_buf_clear(&buf);
+    /* EACH: the sum. */
+    static const uint8_t head[4] = {TQ_LAYOUT_EACH, 0, 0, 0};
+    static const uint64_t lens[][2] = {{1, INT64_MAX}, {INT64_MAX, UINT64_MAX}};
+    for (size_t i = 0; i < 2; i++) {
+        assert_int_equal(tqi_buf_append(&buf, head, 4), TQ_OK);
+        for (size_t r = 0; r < 2; r++) {
+            opaque.len = lens[i][r];
+            assert_int_equal(tqi_desc_encode(&buf, &opaque), TQ_OK);
+        }
+        assert_int_equal(
+            tqi_coldesc_decode((tqi_bytes_t){buf.data, (uint32_t)buf.len}, 2, &got, &err),
+            TQ_E_TOO_LARGE);
+        assert_string_equal(err.text, "a column is over 2^63 bytes");
+        assert_int_equal(
+            tqi_coldesc_decode((tqi_bytes_t){buf.data, (uint32_t)buf.len - 1}, 2, &got, &err),
+            TQ_E_MALFORMED);
+        tqi_buf_clear(&buf);
+    }
+    tqi_buf_fini(&buf);
+}
+
+static void heads_of_columns_that_nobody_writes_are_refused(void **state)
+{
+    /* One row: a UNIFORM column of texts, 4 bytes of head and 12 of descriptor. */
+    uint8_t good[17] = {TQ_LAYOUT_UNIFORM, 0, 0, 0, TQ_ENC_TEXT};
+    tqi_coldesc_t got;
+
+    (void)state;
+    assert_int_equal(tqi_coldesc_decode((tqi_bytes_t){good, 16}, 1, &got, NULL), TQ_OK);
+    assert_int_equal(tqi_coldesc_decode((tqi_bytes_t){good, 16}, 0, &got, NULL), TQ_E_MALFORMED);
+    assert_int_equal(tqi_coldesc_decode((tqi_bytes_t){good, 17}, 1, &got, NULL), TQ_E_MALFORMED);
+    for (size_t i = 1; i < 4; i++) {
+        good[i] = 1;
+        assert_int_equal(tqi_coldesc_decode((tqi_bytes_t){good, 16}, 1, &got, NULL),
+                         TQ_E_MALFORMED);
+        good[i] = 0;
+    }
+    good[0] = TQ_LAYOUT_RAGGED; /* of texts: only tensors are */
+    assert_int_equal(tqi_coldesc_decode((tqi_bytes_t){good, 16}, 1, &got, NULL), TQ_E_MALFORMED);
+    good[0] = TQ_LAYOUT_EACH; /* and a byte that is no row's */
+    assert_int_equal(tqi_coldesc_decode((tqi_bytes_t){good, 16}, 1, &got, NULL), TQ_OK);
+    assert_int_equal(tqi_coldesc_decode((tqi_bytes_t){good, 17}, 1, &got, NULL), TQ_E_MALFORMED);
+}
+
+static void limits_of_a_descriptor_are_named(void **state)
+{
+    tq_desc_t d = tensor(TQ_DTYPE_F32, 1, 1, 0, 0);
+    column_t col = {.rows_cnt = 2};
+    tqi_err_t err;
+    unit_env_t e;
+    tqi_buf_t buf;
+
+    (void)state;
+    unit_env_init(&e);
+    tqi_buf_init(&buf, &e.env);
+    d.ndim = TQ_NDIM_MAX + 1;
+    assert_int_equal(tqi_desc_check(&d, &err), TQ_E_INVALID);
+    assert_non_null(strstr(err.text, "dimensions, over the limit"));
+    d = (tq_desc_t){.encoding = 0};
+    assert_int_equal(tqi_desc_check(&d, &err), TQ_E_INVALID);
+    d = (tq_desc_t){.encoding = TQ_ENC_TENSOR, .dtype = 200};
+    assert_int_equal(tqi_desc_check(&d, &err), TQ_E_INVALID);
+    assert_string_equal(err.text, "unknown dtype 200");
+    col.descs[0] = tensor(TQ_DTYPE_F32, 1, 1, 0, 0);
+    col.descs[1] = d;
+    assert_int_equal(tqi_coldesc_encode(&buf, 2, desc_at, &col, &err), TQ_E_INVALID);
+    assert_string_equal(err.text, "row 1: unknown dtype 200");
+    assert_int_equal(buf.len, 0);
+    assert_string_equal(tq_dtype_name(200), "?");
+    tqi_buf_fini(&buf);
+}
+
+/* Each layout, in a buffer that has room for ever less of it and may not grow. */
+static void a_column_without_memory_leaves_the_buffer_as_it_was(void **state)
+{
+    static const tq_desc_t text = {.encoding = TQ_ENC_TEXT, .len = 3};
+    tq_desc_t one = tensor(TQ_DTYPE_F32, 1, 1, 0, 0), two = tensor(TQ_DTYPE_F32, 1, 2, 0, 0);
+    column_t cols[] = {{{one, one}, 2}, {{one, two}, 2}, {{one, text}, 2}};
+    unit_env_t e;
+
+    (void)state;
+    unit_env_init(&e);
+    for (size_t c = 0; c < sizeof cols / sizeof cols[0]; c++) {
+        tq_status_t rc = TQ_E_NO_MEMORY;
+
+        for (size_t room = 0; rc != TQ_OK; room++) {
+            tqi_buf_t buf;
+            size_t start;
+
+            assert_true(room < 64);
+            tqi_buf_init(&buf, &e.env);
+            e.fail_after = UINT64_MAX;
+            assert_int_equal(tqi_buf_reserve(&buf, 64), TQ_OK);
+            start = buf.cap - room;
+            assert_non_null(tqi_buf_extend(&buf, start));
+            e.fail_after = 0;
+            rc = tqi_coldesc_encode(&buf, 2, desc_at, &cols[c], NULL);
+            if (rc != TQ_OK) {
+                assert_int_equal(rc, TQ_E_NO_MEMORY);
+                assert_int_equal(buf.len, start);
+            }
+            tqi_buf_fini(&buf);
+        }
+    }
+    assert_int_equal(e.bytes, 0);
+}
+
+static void schemas_merge_to_what_both_say(void **state)
+{
+    const tq_schema_t row = {
+        .encoding = TQ_ENC_TENSOR, .dtype = TQ_DTYPE_F32, .ndim = 1, .shape = {4}};
+    const tq_schema_t text = {.encoding = TQ_ENC_TEXT};
+    tq_schema_t add = row, old = row;
+
+    (void)state;
+    add.ndim = 2;
+    add.shape[1] = 4;
+    tqi_schema_merge(&old, &add);
+    assert_int_equal(old.is_nested, 1);
+    assert_int_equal(old.ndim, 0);
+    tqi_schema_merge(&old, &row); /* stays nested */
+    assert_int_equal(old.is_nested, 1);
+    old = row;
+    add = row;
+    add.shape[0] = 5;
+    tqi_schema_merge(&old, &add);
+    assert_int_equal(old.is_nested, 1);
+    add = row;
+    add.dtype = TQ_DTYPE_F64;
+    tqi_schema_merge(&old, &add); /* another dtype: the newest says */
+    assert_memory_equal(&old, &add, sizeof old);
+    old = text;
+    tqi_schema_merge(&old, &text);
+    assert_memory_equal(&old, &text, sizeof old);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -267,6 +463,11 @@ int main(void)
         cmocka_unit_test(a_tensor_is_as_long_as_its_shape_says),
         cmocka_unit_test(schemas_say_what_all_rows_share),
         cmocka_unit_test(a_schema_that_no_column_has_is_refused),
+        cmocka_unit_test(columns_whose_bytes_overflow_are_refused),
+        cmocka_unit_test(heads_of_columns_that_nobody_writes_are_refused),
+        cmocka_unit_test(limits_of_a_descriptor_are_named),
+        cmocka_unit_test(a_column_without_memory_leaves_the_buffer_as_it_was),
+        cmocka_unit_test(schemas_merge_to_what_both_say),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

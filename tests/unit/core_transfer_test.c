@@ -110,6 +110,40 @@ static void an_illegal_event_changes_nothing(void **state)
     assert_string_equal(tqi_transfer_kind_name(TQI_GET_DIRECT), "GET_DIRECT");
 }
 
+static void a_phase_says_who_may_still_touch_the_memory(void **state)
+{
+    static const struct {
+        tqi_transfer_kind_t kind;
+        tqi_transfer_state_t state;
+        tqi_transfer_phase_t phase;
+    } cases[] = {
+        {TQI_PUT_STREAM, TQI_TRANSFER_PARKED, TQI_PHASE_BEFORE},
+        {TQI_PUT_STREAM, TQI_TRANSFER_OPEN, TQI_PHASE_POSTED},
+        {TQI_PUT_DIRECT, TQI_TRANSFER_OPEN, TQI_PHASE_POSTED},
+        {TQI_GET_STREAM, TQI_TRANSFER_OPEN, TQI_PHASE_BEFORE},
+        {TQI_GET_DIRECT, TQI_TRANSFER_OPEN, TQI_PHASE_BEFORE},
+        {TQI_PUT_STREAM, TQI_TRANSFER_COMMITTED, TQI_PHASE_POSTED},
+        {TQI_PUT_STREAM, TQI_TRANSFER_DROPPING, TQI_PHASE_POSTED},
+        {TQI_GET_DIRECT, TQI_TRANSFER_HELD, TQI_PHASE_POSTED},
+        {TQI_PUT_STREAM, TQI_TRANSFER_ARRIVED, TQI_PHASE_CONFIRMED},
+        {TQI_PUT_STREAM, TQI_TRANSFER_DONE, TQI_PHASE_CONFIRMED},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        tqi_transfer_t t = {.kind = cases[i].kind, .state = cases[i].state};
+
+        assert_int_equal(tqi_transfer_phase(&t), cases[i].phase);
+    }
+}
+
+static void what_is_no_kind_and_no_state_has_no_name(void **state)
+{
+    (void)state;
+    assert_string_equal(tqi_transfer_kind_name((tqi_transfer_kind_t)TQI_TRANSFER_KINDS), "?");
+    assert_string_equal(tqi_transfer_state_name((tqi_transfer_state_t)1000), "?");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -117,6 +151,8 @@ int main(void)
         cmocka_unit_test(what_a_writer_may_touch_is_not_given_up_in_one_step),
         cmocka_unit_test(a_commit_is_not_cancelled),
         cmocka_unit_test(an_illegal_event_changes_nothing),
+        cmocka_unit_test(a_phase_says_who_may_still_touch_the_memory),
+        cmocka_unit_test(what_is_no_kind_and_no_state_has_no_name),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
