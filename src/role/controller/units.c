@@ -714,8 +714,9 @@ static unit_t *unit_known(tqi_controller_t *ctl, const tqi_msg_Register_t *msg)
     }
     for (size_t i = 0; i < ctl->units.len; i++) {
         unit_t *unit = ctl->units.at[i];
-        bool is_same_host = strlen(unit->host) == msg->host.len &&
-                            memcmp(unit->host, msg->host.data, msg->host.len) == 0;
+        bool is_same_host =
+            strlen(unit->host) == msg->host.len &&
+            (msg->host.len == 0 || memcmp(unit->host, msg->host.data, msg->host.len) == 0);
 
         if ((is_same_host || unit->state == UNIT_LOST) && is_reached_at(unit, msg->addresses))
             return unit;
