@@ -664,6 +664,222 @@ static void running_out_of_memory_leaves_a_whole_table(void **state)
     }
 }
 
+/* What the checks of tables are worth: each of these is one word of a whole table made wrong. */
+static void break_two_states(tqi_partition_t *p)
+{
+    assert_int_equal(tqi_bits_set(&p->state[TQI_ROW_CLEARING], 3), TQ_OK);
+}
+static void break_no_state(tqi_partition_t *p)
+{
+    assert_true(tqi_bits_clear(&p->state[TQI_ROW_ACTIVE], 1));
+}
+static void break_unlisted(tqi_partition_t *p)
+{
+    assert_int_equal(tqi_bits_set(&p->unlisted, 1), TQ_OK);
+}
+static void break_produced(tqi_partition_t *p)
+{
+    assert_int_equal(tqi_bits_set(&p->fields.at[0]->produced, 9), TQ_OK);
+}
+static void break_consumed(tqi_partition_t *p)
+{
+    assert_int_equal(tqi_bits_set(&tqi_partition_task(p, "t", 1)->consumed, 9), TQ_OK);
+}
+static void break_two_units(tqi_partition_t *p)
+{
+    assert_int_equal(tqi_bits_set(&p->placed.at[1]->rows, 1), TQ_OK);
+}
+static void break_other_unit(tqi_partition_t *p)
+{
+    p->placed.at[0]->unit = 7;
+}
+static void break_placed_dead(tqi_partition_t *p)
+{
+    assert_true(tqi_bits_clear(&p->state[TQI_ROW_RESERVED], 8));
+    tqi_index_block(&p->index, 0)->dead_cnt++;
+}
+static void break_unit_in_no_set(tqi_partition_t *p)
+{
+    assert_true(tqi_bits_clear(&p->placed.at[0]->rows, 1));
+}
+static void break_absent(tqi_partition_t *p)
+{
+    assert_int_equal(tqi_bits_set(&p->absent, 1), TQ_OK);
+}
+static void break_key_count(tqi_partition_t *p)
+{
+    p->placed.at[0]->is_syncing = true; /* absent rows are not compared meanwhile */
+    assert_int_equal(tqi_bits_set(&p->absent, 1), TQ_OK);
+    tqi_index_block(&p->index, 0)->keys[2] = NULL;
+}
+static void break_key_place(tqi_partition_t *p)
+{
+    tqi_block_t *block = tqi_index_block(&p->index, 0);
+
+    block->keys[5] = block->keys[2];
+}
+static void break_key_of_dead(tqi_partition_t *p)
+{
+    tqi_block_t *block = tqi_index_block(&p->index, 0);
+
+    block->keys[20] = block->keys[2];
+}
+static void break_tags_of_dead(tqi_partition_t *p)
+{
+    tqi_block_t *block = tqi_index_block(&p->index, 0);
+
+    block->tags[20] = block->tags[2];
+}
+static void break_pending(tqi_partition_t *p)
+{
+    tqi_index_block(&p->index, 0)->pending_sum++;
+}
+static void break_block_order(tqi_partition_t *p)
+{
+    tqi_index_block(&p->index, 1)->id = tqi_index_block(&p->index, 0)->id;
+}
+static void break_block_unknown(tqi_partition_t *p)
+{
+    tqi_index_block(&p->index, 1)->id = p->index.source->next_block;
+}
+static void break_field_id(tqi_partition_t *p)
+{
+    p->fields.at[1]->id = 0;
+}
+static void break_field_name(tqi_partition_t *p)
+{
+    p->fields.at[1]->name = p->fields.at[0]->name;
+}
+static void break_field_order(tqi_partition_t *p)
+{
+    tqi_field_t *first = p->sorted.at[0];
+
+    p->sorted.at[0] = p->sorted.at[1];
+    p->sorted.at[1] = first;
+}
+static tqi_ready_t *ready_set(tqi_partition_t *p)
+{
+    tqi_field_t *field = p->fields.at[0];
+    tqi_ready_t *set;
+
+    assert_int_equal(tqi_ready_get(p, tqi_partition_task(p, "t", 1), &field, 1, &set, NULL), TQ_OK);
+    return set;
+}
+static void break_ready_row(tqi_partition_t *p)
+{
+    assert_true(tqi_summary_clear(&ready_set(p)->rows, 1));
+}
+static void break_ready_leaf(tqi_partition_t *p)
+{
+    tqi_summary_drop_before(&ready_set(p)->rows, 1);
+}
+static void break_ready_count(tqi_partition_t *p)
+{
+    ready_set(p)->rows.level[0].count++;
+}
+
+static void a_check_of_a_table_finds_what_is_wrong_with_it(void **state)
+{
+    static const struct {
+        void (*make_wrong)(tqi_partition_t *p);
+        const char *text;
+    } cases[] = {
+        {break_two_states, "in two states"},
+        {break_no_state, "rows in a state and"},
+        {break_unlisted, "unlisted and not reserved"},
+        {break_produced, "is produced for a row"},
+        {break_consumed, "has consumed a row"},
+        {break_two_units, "is on two units"},
+        {break_other_unit, "is in the set of 7"},
+        {break_placed_dead, "INV-6: dead row at 8 is placed"},
+        {break_unit_in_no_set, "is in no set"},
+        {break_absent, "not those of lost units"},
+        {break_key_count, "0 rows have keys, the map has 1"},
+        {break_key_place, "leads elsewhere"},
+        {break_key_of_dead, "has a key and is not live"},
+        {break_tags_of_dead, "has tags and is not live"},
+        {break_pending, "pending puts of block 0"},
+        {break_block_order, "not above the one before"},
+        {break_block_unknown, "never given out"},
+        {break_field_id, "is not where its id says"},
+        {break_field_name, "is not where its id says"},
+        {break_field_order, "fields are not sorted"},
+        {break_ready_row, "is wrong in block 0"},
+        {break_ready_leaf, "has no leaf"},
+        {break_ready_count, "counts"},
+    };
+    static const uint8_t tag_map[] = {0x81, 0x01, 0x02};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        tqi_mask_t mask = tqi_mask_run(20, 21), cleared;
+        tqi_tags_t *tags = NULL;
+        tqi_field_t *field;
+        tqi_task_t *task;
+        tqi_ready_t *set;
+        uint64_t block;
+        tqi_err_t err;
+        table_t t;
+
+        /* Rows 0 to 3 are active, 20 is dead, the others reserved; two units have 0 to 3, and 8. */
+        table_init(&t);
+        table_make(&t, TQI_BLOCK_ROWS + 10);
+        assert_int_equal(tqi_partition_place(&t.p, 0, 4, 1), TQ_OK);
+        assert_int_equal(tqi_partition_place(&t.p, 8, 9, 2), TQ_OK);
+        table_publish(&t, "a", 0, 4);
+        table_publish(&t, "b", 0, 2);
+        field = tqi_partition_field(&t.p, "a", 1);
+        assert_int_equal(tqi_partition_task_make(&t.p, "t", 1, &task, NULL), TQ_OK);
+        assert_int_equal(tqi_ready_get(&t.p, task, &field, 1, &set, NULL), TQ_OK);
+        while (!tqi_ready_build(&t.p, set, 1000))
+            ;
+        assert_int_equal(tqi_partition_key_set(&t.p, 2, "key", 3), TQ_OK);
+        assert_int_equal(tqi_partition_tags_reserve(&t.p, 0), TQ_OK);
+        assert_int_equal(
+            tqi_tags_merge(&t.env.env, NULL, tag_map, sizeof tag_map, true, &tags, NULL), TQ_OK);
+        tqi_partition_tags_set(&t.p, 2, tags);
+        tqi_partition_clear(&t.p, &mask, &cleared, NULL, NULL);
+        assert_false(tqi_partition_bury(&t.p, &cleared, &block));
+        assert_true(tqi_partition_check(&t.p, &err));
+
+        cases[i].make_wrong(&t.p);
+        if (tqi_partition_check(&t.p, &err))
+            fail_msg("\"%s\" is not found", cases[i].text);
+        assert_int_equal(err.status, TQ_E_BUG);
+        if (!strstr(err.text, cases[i].text))
+            fail_msg("\"%s\" instead of \"%s\"", err.text, cases[i].text);
+        if (cases[i].make_wrong == break_tags_of_dead)
+            tqi_index_block(&t.p.index, 0)->tags[20] = NULL; /* it has one owner */
+        table_fini(&t);
+    }
+}
+
+static void fields_and_tasks_are_bounded_by_partition(void **state)
+{
+    tqi_field_t *field;
+    tqi_task_t *task;
+    tqi_err_t err;
+    table_t t;
+    char name[16];
+
+    (void)state;
+    table_init(&t);
+    for (unsigned i = 0; i < TQ_PARTITION_FIELDS_MAX; i++) {
+        snprintf(name, sizeof name, "f%u", i);
+        assert_int_equal(tqi_partition_field_make(&t.p, name, strlen(name), &field, &err), TQ_OK);
+    }
+    assert_int_equal(tqi_partition_field_make(&t.p, "f", 1, &field, &err), TQ_E_TOO_LARGE);
+    assert_int_equal(tqi_partition_field_make(&t.p, "f0", 2, &field, &err), TQ_OK);
+    for (unsigned i = 0; i < TQ_PARTITION_TASKS_MAX; i++) {
+        snprintf(name, sizeof name, "t%u", i);
+        assert_int_equal(tqi_partition_task_make(&t.p, name, strlen(name), &task, &err), TQ_OK);
+    }
+    assert_int_equal(tqi_partition_task_make(&t.p, "t", 1, &task, &err), TQ_E_TOO_LARGE);
+    assert_int_equal(tqi_partition_task_make(&t.p, "t0", 2, &task, &err), TQ_OK);
+    assert_true(tqi_partition_check(&t.p, &err));
+    table_fini(&t);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -674,6 +890,8 @@ int main(void)
         cmocka_unit_test(a_row_that_comes_back_from_a_lost_unit_is_ready_again),
         cmocka_unit_test(the_least_recently_used_ready_set_leaves_and_waiters_keep_theirs),
         cmocka_unit_test(running_out_of_memory_leaves_a_whole_table),
+        cmocka_unit_test(a_check_of_a_table_finds_what_is_wrong_with_it),
+        cmocka_unit_test(fields_and_tasks_are_bounded_by_partition),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
