@@ -1032,6 +1032,201 @@ static void the_bookkeeping_of_values_without_bytes_is_bounded(void **state)
     teardown(&f);
 }
 
+/* Each of these makes one word of a whole store wrong, in the run of a put that is staged. */
+static void break_row_count(tqi_batch_t *batch)
+{
+    batch->runs[0]->live_cnt++;
+}
+static void break_row_held(tqi_batch_t *batch)
+{
+    tqi_words_clear(batch->runs[0]->held, 1);
+}
+static void break_row_kept(tqi_batch_t *batch)
+{
+    tqi_words_clear(batch->runs[0]->kept, 1);
+}
+static void break_cell_beyond(tqi_batch_t *batch)
+{
+    batch->runs[0]->rows_cnt--;
+}
+static void break_pins(tqi_batch_t *batch)
+{
+    batch->runs[0]->pins[1]++;
+}
+static void break_pending(tqi_batch_t *batch)
+{
+    batch->pending_cnt++;
+}
+static void break_settled(tqi_batch_t *batch)
+{
+    batch->pending_cnt = 0;
+}
+static void break_open(tqi_batch_t *batch)
+{
+    batch->is_open = true;
+}
+static void break_put(tqi_batch_t *batch)
+{
+    batch->put = NULL;
+}
+static void break_batch(tqi_batch_t *batch)
+{
+    batch->runs[0]->batch = NULL;
+}
+
+static void the_audit_finds_what_is_wrong(void **state)
+{
+    static const struct {
+        void (*make_wrong)(tqi_batch_t *batch);
+        const char *text;
+    } cases[] = {
+        {break_row_count, "4 live rows, counted as 5"},
+        {break_row_held, "row 1 is live and not held"},
+        {break_row_kept, "refers to nothing"},
+        {break_cell_beyond, "refers to nothing"},
+        {break_pins, "1 pins"},
+        {break_pending, "cells by state are counted wrong"},
+        {break_settled, "keeps a settled batch"},
+        {break_open, "is pending without its put"},
+        {break_put, "keeps a settled batch"},
+        {break_batch, "is pending without its put"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        fixture_t f;
+        tqi_err_t err = {0};
+        request_t req = simple(7, 100, 4, 0, 300);
+
+        setup(&f);
+        assert_int_equal(prepare(&f, &req, false, NULL, NULL), TQ_OK);
+        assert_int_equal(commit(&f, &req), TQ_OK); /* staged: the batch lives until it is settled */
+        check(&f);
+        tqi_batch_t batch = *req.batch;
+        tqi_run_t *run = batch.runs[0], was = *run;
+        uint64_t kept = run->kept[0], held = run->held[0];
+
+        cases[i].make_wrong(req.batch);
+        assert_int_equal(tqi_objects_check(f.objs, &err), TQ_E_BUG);
+        if (!strstr(err.text, cases[i].text))
+            fail_msg("\"%s\" instead of \"%s\"", err.text, cases[i].text);
+        *req.batch = batch;
+        *run = was;
+        run->kept[0] = kept;
+        run->held[0] = held;
+        run->pins[1] = 0;
+        check(&f);
+        teardown(&f);
+    }
+}
+
+static void a_store_without_memory_is_not_made(void **state)
+{
+    tqi_objects_conf_t conf = {
+        .capacity_bytes = CAPACITY, .segment_bytes = 128u << 10, .segment_id_first = 1};
+    fixture_t f;
+    tqi_segment_ops_t ops = {&f, arena_open, arena_punch, arena_close};
+    tqi_objects_t *objs = NULL;
+    uint64_t fail_after = 0;
+
+    (void)state;
+    memset(&f, 0, sizeof f);
+    unit_env_init(&f.env);
+    while (!objs) {
+        assert_true(fail_after < 10);
+        assert_int_equal(f.env.bytes, 0);
+        f.env.fail_after = fail_after++;
+        objs = tqi_objects_new(&f.env.env, &conf, &ops);
+    }
+    assert_true(fail_after > 1);
+    assert_int_equal(tqi_objects_check(objs, NULL), TQ_E_NO_MEMORY);
+    tqi_objects_free(objs);
+    tqi_objects_free(NULL);
+    assert_int_equal(f.env.bytes, 0);
+}
+
+static void requests_at_their_limits_are_refused_with_the_figures(void **state)
+{
+    static const char long_name[TQ_NAME_MAX + 2];
+    uint64_t row = 1;
+    fixture_t f;
+    tqi_view_t view;
+    tqi_blame_t blame;
+    tqi_err_t err;
+
+    (void)state;
+    setup(&f);
+    tqi_view_init(&view, &f.env.env);
+    for (uint32_t len = 0; len <= TQ_NAME_MAX + 1; len += TQ_NAME_MAX + 1) {
+        uint32_t offsets[2] = {0, len};
+        tqi_strs_t names = {offsets, long_name, 1, len};
+
+        assert_int_equal(tqi_objects_read(f.objs, tqi_u64s(&row, 1), names, (tqi_bytes_t){0}, &view,
+                                          &blame, &err),
+                         TQ_E_INVALID);
+        assert_non_null(strstr(err.text, "a field's name has"));
+    }
+    assert_int_equal(tqi_objects_read(f.objs, tqi_u64s(&row, 1), (tqi_strs_t){0}, (tqi_bytes_t){0},
+                                      &view, &blame, &err),
+                     TQ_E_INVALID);
+    assert_string_equal(err.text, "a request for 1 rows and 0 fields");
+    tqi_view_fini(&view);
+    /* A put of 100 rows that are dead blames the first 64. */
+    put_simple(&f, 1, 0, 1, 0, 1);
+    unlink_rows(&f, 0, TQI_BLOCK_ROWS);
+    uint64_t rows[100];
+    for (uint32_t r = 0; r < 100; r++)
+        rows[r] = r;
+    uint32_t offsets[2] = {0, 3};
+    tqi_strs_t names = {offsets, "ids", 1, 3};
+    tqi_view_init(&view, &f.env.env);
+    memset(&blame, 0, sizeof blame);
+    assert_int_equal(
+        tqi_objects_read(f.objs, tqi_u64s(rows, 100), names, (tqi_bytes_t){0}, &view, &blame, &err),
+        TQ_E_NOT_FOUND);
+    assert_int_equal(blame.rows_cnt, TQI_BLAME_ROWS_MAX);
+    assert_string_equal(err.text, "100 of 100 rows have been cleared, the first of them 0");
+    tqi_view_fini(&view);
+    teardown(&f);
+}
+
+static void a_put_of_two_to_the_64_bytes_is_refused(void **state)
+{
+    uint8_t blob[16] = {TQ_LAYOUT_UNIFORM, 0, 0, 0, TQ_ENC_BYTES};
+    uint64_t row = 1, len = INT64_MAX;
+    tqi_strs_builder_t names, columns;
+    tqi_batch_t *batch = NULL;
+    tqi_blame_t blame;
+    tqi_err_t err;
+    fixture_t f;
+
+    (void)state;
+    setup(&f);
+    tqi_strs_builder_init(&names, &f.env.env);
+    tqi_strs_builder_init(&columns, &f.env.env);
+    memcpy(blob + 8, &len, 8);
+    for (uint32_t i = 0; i < 3; i++) {
+        assert_int_equal(tqi_strs_builder_add(&names, field_names[i], strlen(field_names[i])),
+                         TQ_OK);
+        assert_int_equal(tqi_strs_builder_add(&columns, blob, sizeof blob), TQ_OK);
+    }
+    tqi_prepare_t args = {.session = 1,
+                          .put_id = 1,
+                          .rows = tqi_u64s(&row, 1),
+                          .fields = tqi_strs_builder_view(&names),
+                          .columns = tqi_strs_builder_view(&columns)};
+    assert_int_equal(tqi_objects_prepare(f.objs, &args, &batch, &blame, &err), TQ_E_TOO_LARGE);
+    assert_string_equal(err.text, "the columns are over 2^64 bytes");
+    tqi_strs_builder_clear(&columns);
+    args.columns = tqi_strs_builder_view(&columns);
+    assert_int_equal(tqi_objects_prepare(f.objs, &args, &batch, &blame, &err), TQ_E_MALFORMED);
+    assert_string_equal(err.text, "3 fields, but 0 columns");
+    tqi_strs_builder_fini(&names);
+    tqi_strs_builder_fini(&columns);
+    check(&f);
+    teardown(&f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -1051,6 +1246,10 @@ int main(void)
         cmocka_unit_test(a_put_without_memory_changes_nothing),
         cmocka_unit_test(the_bookkeeping_of_values_without_bytes_is_bounded),
         cmocka_unit_test(objects_do_what_the_model_does),
+        cmocka_unit_test(the_audit_finds_what_is_wrong),
+        cmocka_unit_test(a_store_without_memory_is_not_made),
+        cmocka_unit_test(requests_at_their_limits_are_refused_with_the_figures),
+        cmocka_unit_test(a_put_of_two_to_the_64_bytes_is_refused),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

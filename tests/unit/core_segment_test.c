@@ -274,6 +274,96 @@ static void a_check_finds_what_is_taken_twice_or_by_nobody(void **state)
     teardown(&f);
 }
 
+static void a_check_finds_extents_that_lie_nowhere(void **state)
+{
+    fixture_t f;
+    tqi_err_t err;
+    (void)state;
+    setup(&f, 0);
+    tqi_span_t a = take(&f, 1000), beyond = a, none = {NULL, 0, TQI_GRANULE_BYTES};
+    beyond.offset = SEGMENT;
+    assert_int_equal(tqi_segments_check_begin(f.segs, NULL), TQ_OK);
+    assert_int_equal(tqi_segments_check_span(f.segs, none, &err), TQ_E_BUG);
+    assert_non_null(strstr(err.text, "not open"));
+    assert_int_equal(tqi_segments_check_span(f.segs, beyond, &err), TQ_E_BUG);
+    assert_non_null(strstr(err.text, "not taken"));
+    /* A check that was given up half-way is begun again. */
+    assert_int_equal(tqi_segments_check_begin(f.segs, NULL), TQ_OK);
+    assert_int_equal(tqi_segments_check_span(f.segs, a, NULL), TQ_OK);
+    assert_int_equal(tqi_segments_check_end(f.segs, NULL), TQ_OK);
+    f.env.fail_after = 0;
+    assert_int_equal(tqi_segments_check_begin(f.segs, &err), TQ_E_NO_MEMORY);
+    give(&f, a);
+    teardown(&f);
+}
+
+static void sizes_that_overflow_are_refused(void **state)
+{
+    fixture_t f;
+    tqi_span_t span;
+    tqi_err_t err;
+    (void)state;
+    assert_int_equal(tqi_segments_cost(0), 0);
+    assert_int_equal(tqi_segments_cost(1), TQI_GRANULE_BYTES);
+    assert_int_equal(tqi_segments_cost(UINT64_MAX - TQI_GRANULE_BYTES),
+                     UINT64_MAX / TQI_GRANULE_BYTES * TQI_GRANULE_BYTES);
+    assert_int_equal(tqi_segments_cost(UINT64_MAX - TQI_GRANULE_BYTES + 1), UINT64_MAX);
+    setup(&f, 0);
+    assert_int_equal(tqi_segments_take(f.segs, UINT64_MAX, &span, &err), TQ_E_TOO_LARGE);
+    assert_int_equal(tqi_segments_take(f.segs, (uint64_t)INT64_MAX + 1, &span, &err),
+                     TQ_E_TOO_LARGE);
+    assert_int_equal(stat_of(&f).segments_cnt, 0);
+    /* Nothing given back is nothing done. */
+    tqi_segments_give(f.segs, (tqi_span_t){0});
+    teardown(&f);
+}
+
+/* A size of 0, or one that can't be rounded up, is one chunk. */
+static void a_segment_has_a_chunk_at_least(void **state)
+{
+    static const uint64_t sizes[] = {0, 1, UINT64_MAX};
+    (void)state;
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+        fixture_t f;
+        setup(&f, 0);
+        tqi_segment_ops_t ops = {&f.model, model_open, model_punch, model_close};
+        tqi_segments_free(f.segs);
+        f.segs = tqi_segments_new(&f.env.env, &ops, sizes[i], 0, 1);
+        assert_non_null(f.segs);
+        give(&f, take(&f, 1));
+        tqi_span_t span = take(&f, 1);
+        assert_int_equal(stat_of(&f).mapped_bytes, TQI_CHUNK_BYTES);
+        give(&f, span);
+        teardown(&f);
+    }
+}
+
+static void a_segment_without_memory_for_its_books_is_not_opened(void **state)
+{
+    tq_status_t rc = TQ_E_NO_MEMORY;
+    (void)state;
+    for (uint64_t fail_after = 0; rc != TQ_OK; fail_after++) {
+        fixture_t f;
+        tqi_span_t span;
+        assert_true(fail_after < 10);
+        setup(&f, 0);
+        f.env.fail_after = fail_after;
+        rc = tqi_segments_take(f.segs, 1, &span, NULL);
+        assert_int_equal(f.model.opened_cnt, rc == TQ_OK);
+        if (rc == TQ_OK)
+            tqi_segments_give(f.segs, span);
+        else
+            assert_int_equal(rc, TQ_E_NO_MEMORY);
+        teardown(&f);
+    }
+    unit_env_t env;
+    tqi_segment_ops_t ops = {0};
+    unit_env_init(&env);
+    env.fail_after = 0;
+    assert_null(tqi_segments_new(&env.env, &ops, SEGMENT, 0, 1));
+    tqi_segments_free(NULL);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -283,6 +373,10 @@ int main(void)
         cmocka_unit_test(beyond_the_budget_memory_goes_back_to_the_system),
         cmocka_unit_test(a_segment_that_cannot_be_opened_is_an_error_and_nothing_else),
         cmocka_unit_test(a_check_finds_what_is_taken_twice_or_by_nobody),
+        cmocka_unit_test(a_check_finds_extents_that_lie_nowhere),
+        cmocka_unit_test(sizes_that_overflow_are_refused),
+        cmocka_unit_test(a_segment_has_a_chunk_at_least),
+        cmocka_unit_test(a_segment_without_memory_for_its_books_is_not_opened),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
