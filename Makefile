@@ -54,8 +54,8 @@ soak: build install-py ## 16 processes for MINUTES=30: memory and descriptors st
 	    PYTEST_ADDOPTS=-s $(MESON) test -C $(BUILD) -v --timeout-multiplier 0 proc_soak
 
 clients: build ## a controller with N=8192 clients, some of which work
-	@TQ_MANY_CLIENTS=$(N) PYTEST_ADDOPTS=-s $(MESON) test -C $(BUILD) -v --timeout-multiplier 5 \
-	    proc_many
+	@TQ_MANY_CLIENTS=$(N) PYTEST_ADDOPTS="-s --timeout=600" \
+	    $(MESON) test -C $(BUILD) -v --timeout-multiplier 5 proc_many
 
 mutants: build ## plant faults, and show that the simulator finds each; ARGS="--help" says more
 	@tools/mutants --build $(BUILD) $(ARGS)
