@@ -880,6 +880,30 @@ static void fields_and_tasks_are_bounded_by_partition(void **state)
     table_fini(&t);
 }
 
+static void where_no_row_ever_was_there_is_nothing(void **state)
+{
+    uint64_t nowhere[] = {50, 5 * TQI_BLOCK_ROWS, UINT64_MAX / 2};
+    table_t t;
+
+    (void)state;
+    table_init(&t);
+    table_make(&t, 10);
+    for (size_t i = 0; i < sizeof nowhere / sizeof nowhere[0]; i++) {
+        uint32_t unit = 77;
+        size_t len;
+
+        assert_null(tqi_partition_key_of(&t.p, nowhere[i], &len));
+        assert_null(tqi_partition_tags(&t.p, nowhere[i]));
+        assert_false(tqi_partition_is_live(&t.p, nowhere[i]));
+        assert_false(tqi_partition_is_listed(&t.p, nowhere[i]));
+        assert_int_equal(tqi_partition_state(&t.p, nowhere[i]), TQI_ROW_DEAD);
+        tqi_partition_units(&t.p, &nowhere[i], 1, &unit);
+        assert_int_equal(unit, 0);
+    }
+    assert_null(tqi_partition_placed(&t.p, 3));
+    table_fini(&t);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -892,6 +916,7 @@ int main(void)
         cmocka_unit_test(running_out_of_memory_leaves_a_whole_table),
         cmocka_unit_test(a_check_of_a_table_finds_what_is_wrong_with_it),
         cmocka_unit_test(fields_and_tasks_are_bounded_by_partition),
+        cmocka_unit_test(where_no_row_ever_was_there_is_nothing),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -301,6 +301,92 @@ static void large_inserts_are_cut_into_equal_parts(void **state)
     assert_int_equal(parts, 3);
 }
 
+static void a_sampler_without_memory_says_so_and_keeps_none(void **state)
+{
+    (void)state;
+    for (unsigned kind = 0; kind < 3; kind++) {
+        tqi_sample_result_t result = TQI_SAMPLE_NO_MEMORY;
+        tqi_sampler_t sampler;
+        uint64_t got[4], fail_after = 0;
+        table_t t;
+
+        table_init(&t, 100);
+        table_ready(&t, 0, 8);
+        for (uint64_t pos = 0; pos < 8; pos++)
+            table_tag(&t, pos, "uid", pos % 2 ? "odd" : "even");
+        assert_int_equal(tqi_sampler_init(&sampler, kind ? "GRPOGroupNSampler" : NULL, 4,
+                                          kind == 2 ? "uid" : NULL, NULL),
+                         TQ_OK);
+        while (result == TQI_SAMPLE_NO_MEMORY) {
+            assert_true(fail_after < 30);
+            t.env.fail_after = fail_after++;
+            result = run(&t, &sampler, 4, 100, got);
+        }
+        t.env.fail_after = UINT64_MAX;
+        assert_true(fail_after > 1);
+        assert_int_equal(result, TQI_SAMPLE_DONE);
+        assert_int_equal(got[3], kind == 2 ? 6 : 3);
+        table_fini(&t);
+    }
+}
+
+static void a_group_is_as_large_as_a_request_at_most(void **state)
+{
+    tqi_sampler_t sampler;
+    tqi_err_t err;
+
+    (void)state;
+    assert_int_equal(
+        tqi_sampler_init(&sampler, "GRPOGroupNSampler", TQ_REQUEST_ROWS_MAX + 1, NULL, &err),
+        TQ_E_CONFIG);
+    assert_int_equal(tqi_sampler_init(&sampler, "GRPOGroupNSampler", 0, NULL, &err), TQ_OK);
+    assert_int_equal(sampler.group, 1);
+}
+
+static void tags_are_bounded_before_and_after_they_merge(void **state)
+{
+    uint8_t *half = calloc(1, TQ_TAGS_BYTES_MAX);
+    tqi_tags_t *old = NULL, *out = NULL;
+    unit_env_t e;
+    tqi_buf_t map;
+    tqi_err_t err;
+
+    (void)state;
+    assert_non_null(half);
+    unit_env_init(&e);
+    tqi_buf_init(&map, &e.env);
+    assert_int_equal(tqi_put_map(&map, TQ_TAGS_ENTRIES_MAX + 1), TQ_OK);
+    for (uint32_t i = 0; i <= TQ_TAGS_ENTRIES_MAX; i++) {
+        assert_int_equal(tqi_put_uint(&map, i), TQ_OK);
+        assert_int_equal(tqi_put_nil(&map), TQ_OK);
+    }
+    assert_int_equal(tqi_tags_merge(&e.env, NULL, map.data, (uint32_t)map.len, false, &out, &err),
+                     TQ_E_TOO_LARGE);
+    assert_int_equal(tqi_tags_merge(&e.env, NULL, half, TQ_TAGS_BYTES_MAX + 1, false, &out, &err),
+                     TQ_E_TOO_LARGE);
+    /* Two keys of equal length, each with a value that leaves no room for the other's. */
+    for (int i = 0; i < 2; i++) {
+        tqi_buf_clear(&map);
+        assert_int_equal(tqi_put_map(&map, 1), TQ_OK);
+        assert_int_equal(tqi_put_str(&map, i ? "b" : "a", 1), TQ_OK);
+        assert_int_equal(tqi_put_bin(&map, half, TQ_TAGS_BYTES_MAX / 2), TQ_OK);
+        assert_int_equal(
+            tqi_tags_merge(&e.env, old, map.data, (uint32_t)map.len, false, i ? &out : &old, &err),
+            i ? TQ_E_TOO_LARGE : TQ_OK);
+    }
+    /* No entries: nothing changes, or all go. */
+    assert_int_equal(tqi_tags_merge(&e.env, old, NULL, 0, false, &out, &err), TQ_OK);
+    assert_int_equal(out->len, old->len);
+    assert_memory_equal(out->data, old->data, old->len);
+    tqi_tags_free(&e.env, out);
+    assert_int_equal(tqi_tags_merge(&e.env, old, NULL, 0, true, &out, &err), TQ_OK);
+    assert_null(out);
+    tqi_tags_free(&e.env, old);
+    tqi_buf_fini(&map);
+    free(half);
+    assert_int_equal(e.bytes, 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -313,6 +399,9 @@ int main(void)
         cmocka_unit_test(rows_go_to_the_fullest_unit_on_the_writers_host_with_room),
         cmocka_unit_test(equal_units_take_turns),
         cmocka_unit_test(large_inserts_are_cut_into_equal_parts),
+        cmocka_unit_test(a_sampler_without_memory_says_so_and_keeps_none),
+        cmocka_unit_test(a_group_is_as_large_as_a_request_at_most),
+        cmocka_unit_test(tags_are_bounded_before_and_after_they_merge),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -4,6 +4,7 @@
 
 #include "base/size.h"
 #include "unit.h"
+#include "wire/value.h"
 
 #include <string.h>
 
@@ -330,6 +331,111 @@ static void strings_are_built_one_by_one(void **state)
     assert_int_equal(e.bytes, 0);
 }
 
+/* Decodes a body of one field whose value is `value`. */
+static tq_status_t decode_one(const tqi_msg_info_t *info, const tqi_field_info_t *f,
+                              const void *value, size_t len)
+{
+    tqi_envelope_t env = {.kind = (uint32_t)info->kind};
+    unit_env_t e;
+    tqi_buf_t body;
+    void *msg = malloc(info->size);
+
+    assert_non_null(msg);
+    unit_env_init(&e);
+    tqi_buf_init(&body, &e.env);
+    assert_int_equal(tqi_put_map(&body, 1), TQ_OK);
+    assert_int_equal(tqi_put_uint(&body, f->key), TQ_OK);
+    assert_int_equal(tqi_buf_append(&body, value, len), TQ_OK);
+    env.body = body.data;
+    env.body_len = body.len;
+    tq_status_t rc = tqi_msg_decode(&env, (uint32_t)info->kind, msg, NULL);
+    tqi_buf_fini(&body);
+    free(msg);
+    return rc;
+}
+
+static void a_field_of_another_form_is_refused(void **state)
+{
+    static const struct {
+        uint32_t types; /* that take it */
+        uint8_t len;
+        char value[20];
+    } cases[] = {
+#define TYPE(t) (1u << TQI_TYPE_##t)
+        {0, 1, "\xc0"},
+        {TYPE(u64) | TYPE(u32), 1, "\x00"},
+        {TYPE(u64), 9, "\xcf\x00\x00\x00\x01\x00\x00\x00\x00"},
+        {TYPE(bool), 1, "\xc2"},
+        {TYPE(str), 2, "\xa1z"},
+        {0, 3, "\xa2z\x00"}, /* with a NUL */
+        {TYPE(bytes) | TYPE(u64s) | TYPE(u32s) | TYPE(u8s), 2, "\xc4\x00"},
+        {TYPE(bytes) | TYPE(u8s), 3, "\xc4\x01z"},
+        {TYPE(bytes) | TYPE(u32s) | TYPE(u8s), 6, "\xc4\x04zzzz"},
+        {TYPE(strs), 15, "\x92\xc4\x08\x00\x00\x00\x00\x02\x00\x00\x00\xc4\x02zz"},
+        {0, 16, "\x93\xc4\x08\x00\x00\x00\x00\x02\x00\x00\x00\xc4\x02zz\xc0"}, /* three */
+        {0, 14, "\x92\xc4\x07\x00\x00\x00\x00\x02\x00\x00\xc4\x02zz"},         /* 7 bytes */
+        {0, 11, "\x92\xc4\x04\x00\x00\x00\x00\xc4\x02zz"},                     /* 4 bytes */
+        {0, 16, "\x92\xc4\x09\x00\x00\x00\x00\x02\x00\x00\x00\x00\xc4\x02zz"}, /* 9 bytes */
+        {0, 15, "\x92\xc4\x08\x01\x00\x00\x00\x02\x00\x00\x00\xc4\x02zz"},     /* not from 0 */
+        {0, 15, "\x92\xc4\x08\x00\x00\x00\x00\x03\x00\x00\x00\xc4\x02zz"},     /* beyond */
+        {0, 3, "\x92\x01\x02"},
+        {0, 12, "\x92\xc4\x08\x00\x00\x00\x00\x02\x00\x00\x00\x01"},
+        {0, 11, "\x92\xc4\x08\x00\x00\x00\x00\x02\x00\x00\x00"}, /* cut off */
+#undef TYPE
+    };
+    uint32_t seen = 0;
+
+    (void)state;
+    for (uint32_t kind = 0; kind <= UINT16_MAX; kind++) {
+        const tqi_msg_info_t *info = tqi_msg_info(kind);
+
+        for (uint32_t i = 0; info && i < info->fields_cnt; i++) {
+            const tqi_field_info_t *f = &info->fields[i];
+
+            seen |= 1u << f->type;
+            for (size_t c = 0; c < sizeof cases / sizeof cases[0]; c++) {
+                tq_status_t rc = decode_one(info, f, cases[c].value, cases[c].len);
+
+                if (rc != (cases[c].types >> f->type & 1 ? TQ_OK : TQ_E_MALFORMED))
+                    fail_msg("%s.%s: case %zu is %s", info->name, f->name, c, tq_status_name(rc));
+            }
+        }
+    }
+    assert_true(seen >> TQI_TYPE_strs & seen >> TQI_TYPE_u64s & seen >> TQI_TYPE_bool & 1);
+}
+
+static void a_line_fits_whatever_room_it_is_given(void **state)
+{
+    static const char want[] = "? seq=7 session=9 attempt=2 ack=3-0 (malformed)";
+    tqi_envelope_t env = {.kind = 0xffff, .seq = 7, .session = 9, .attempt = 2, .ack = 3};
+    char line[sizeof want + 10];
+
+    (void)state;
+    assert_int_equal(tqi_msg_print(&env, line, 0), 0);
+    for (size_t len = 1; len <= sizeof line; len++) {
+        size_t most = len - 1 < sizeof want - 1 ? len - 1 : sizeof want - 1;
+
+        memset(line, '#', sizeof line);
+        assert_int_equal(tqi_msg_print(&env, line, len), most);
+        assert_memory_equal(line, want, most);
+        assert_int_equal(line[most], 0);
+    }
+}
+
+static void a_list_of_strings_is_below_2_to_the_32_bytes(void **state)
+{
+    unit_env_t e;
+    tqi_strs_builder_t b;
+
+    (void)state;
+    unit_env_init(&e);
+    tqi_strs_builder_init(&b, &e.env);
+    assert_int_equal(tqi_strs_builder_add(&b, "z", 1), TQ_OK);
+    assert_int_equal(tqi_strs_builder_add(&b, "z", UINT32_MAX), TQ_E_TOO_LARGE);
+    assert_int_equal(tqi_strs_builder_view(&b).cnt, 1);
+    tqi_strs_builder_fini(&b);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -340,6 +446,9 @@ int main(void)
         cmocka_unit_test(a_message_over_a_limit_is_refused_with_the_figures),
         cmocka_unit_test(without_memory_nothing_is_encoded_and_nothing_leaks),
         cmocka_unit_test(strings_are_built_one_by_one),
+        cmocka_unit_test(a_field_of_another_form_is_refused),
+        cmocka_unit_test(a_line_fits_whatever_room_it_is_given),
+        cmocka_unit_test(a_list_of_strings_is_below_2_to_the_32_bytes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -387,6 +387,50 @@ static void acknowledgements_that_nobody_can_mean_cost_nothing(void **state)
     assert_int_equal(e.bytes, 0);
 }
 
+static void what_was_never_opened_has_no_frame_and_no_end(void **state)
+{
+    uint8_t open[16] = {5, [8] = 6};
+    uint64_t missing[2];
+    int user = 0;
+    unit_env_t e;
+    tqi_buf_t frame;
+
+    (void)state;
+    unit_env_init(&e);
+    e.fail_after = 0;
+    assert_null(tqi_inbox_new(&e.env));
+    assert_null(tqi_outbox_new(&e.env));
+    tqi_inbox_free(NULL);
+    tqi_outbox_free(NULL);
+    unit_env_init(&e);
+    tqi_outbox_t *out = tqi_outbox_new(&e.env);
+    assert_non_null(out);
+    assert_null(tqi_outbox_frame(out, 1));
+    tqi_outbox_take(out, 1);
+    assert_null(tqi_outbox_replied(out, 1));
+    assert_int_equal(tqi_outbox_open(out, &user), 1);
+    assert_null(tqi_outbox_frame(out, 1)); /* none was kept yet */
+    request_for(&frame, &e, 1);
+    assert_int_equal(tqi_outbox_keep(out, 1, &frame), TQ_OK);
+    assert_non_null(tqi_outbox_frame(out, 1));
+    assert_ptr_equal(tqi_outbox_replied(out, 1), &user);
+    assert_null(tqi_outbox_frame(out, 1));
+    tqi_outbox_take(out, 1);
+    assert_int_equal(tqi_outbox_cnt(out), 0);
+    tqi_outbox_free(out);
+
+    tqi_inbox_t *in = tqi_inbox_new(&e.env);
+    assert_non_null(in);
+    assert_int_equal(tqi_inbox_missing(in, open, 2, missing, 1), 1);
+    assert_int_equal(missing[0], 5);
+    /* What is open above the seq that is acknowledged says nothing of those below. */
+    tqi_inbox_ack(in, 4, open, 2, NULL, NULL);
+    assert_true(tqi_inbox_is_acked(in, 4));
+    assert_false(tqi_inbox_is_acked(in, 5));
+    tqi_inbox_free(in);
+    assert_int_equal(e.bytes, 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -399,6 +443,7 @@ int main(void)
         cmocka_unit_test(a_cleared_outbox_is_as_new_and_needs_no_memory_for_it),
         cmocka_unit_test(acknowledgements_that_nobody_can_mean_cost_nothing),
         cmocka_unit_test(every_request_is_executed_once_and_answered_once_over_a_bad_channel),
+        cmocka_unit_test(what_was_never_opened_has_no_frame_and_no_end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
