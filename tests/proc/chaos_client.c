@@ -527,7 +527,8 @@ static uint32_t fetch(uint32_t part, uint32_t task, uint32_t mask, uint32_t n, i
         say_units(result);
         end_line();
         cnt = result->rows_cnt;
-        memcpy(rows, result->rows, (cnt < ROWS_MAX ? cnt : ROWS_MAX) * sizeof rows[0]);
+        if (cnt > 0)
+            memcpy(rows, result->rows, (cnt < ROWS_MAX ? cnt : ROWS_MAX) * sizeof rows[0]);
     }
     tq_op_free(op);
     if (cnt == 0 || cnt > ROWS_MAX)

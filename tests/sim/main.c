@@ -86,10 +86,10 @@ static void run_strikes(uint64_t seed, const sim_options_t *options, sim_totals_
     uint64_t before;
 
     do {
-        before = sum->faults;
+        before = sum->strikes[at.strike];
         at.strike_at++;
         run_seed(seed, &at, sum, cnt);
-    } while (sum->faults > before);
+    } while (sum->strikes[at.strike] > before);
 }
 
 static void run(uint64_t seed, const sim_options_t *options, sim_totals_t *sum, uint64_t *cnt)

@@ -356,7 +356,7 @@ void traps_plan(world_t *w)
     const trap_t *trap = &traps[w->seed % tqi_array_len(traps)];
 
     tqi_sim_event_init(&w->trapped, on_trap, w);
-    if (!world_chance(w, 0.8))
+    if (!world_chance(w, 0.8) || w->options->strike)
         return;
     w->traps_left = (uint32_t)world_between(w, 2, 6);
     w->is_embedded |= (trap->wants & DIRECT) != 0;
