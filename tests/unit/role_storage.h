@@ -429,6 +429,19 @@ static inline tq_status_t rig_hello_as(rig_t *rig, tqi_peer_t peer, uint64_t ses
     return rig_answer(rig, TQI_KIND_Hello);
 }
 
+/* What was sent is taken, and nobody looks at it. */
+static inline void rig_discard(rig_t *rig)
+{
+    for (uint32_t i = 0; i < rig->sent_cnt; i++) {
+        const tqi_envelope_t *env = &rig->sent[i].env;
+
+        if (env->session == RIG_SESSION && env->seq > rig->ack)
+            rig->ack = env->seq;
+        tqi_buf_fini(&rig->sent[i].buf);
+    }
+    rig->sent_cnt = 0;
+}
+
 /* ---- puts and gets ---------------------------------------------------------------------------- */
 
 /* rows from `first`, one field of u8 tensors of `len` bytes each. */

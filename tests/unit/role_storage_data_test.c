@@ -683,18 +683,6 @@ static void stat_answers_one_json_object(void **state)
 
 /* ---- out of memory, and everything at once ---------------------------------------------------- */
 
-static void discard_sent(rig_t *rig)
-{
-    for (uint32_t i = 0; i < rig->sent_cnt; i++) {
-        const tqi_envelope_t *env = &rig->sent[i].env;
-
-        if (env->session == RIG_SESSION && env->seq > rig->ack)
-            rig->ack = env->seq;
-        tqi_buf_fini(&rig->sent[i].buf);
-    }
-    rig->sent_cnt = 0;
-}
-
 static void without_memory_requests_fail_and_nothing_breaks(void **state)
 {
     (void)state;
@@ -737,7 +725,7 @@ static void without_memory_requests_fail_and_nothing_breaks(void **state)
         }
         for (int i = 0; i < 4; i++)
             tqi_buf_fini(&frames[i]);
-        discard_sent(&rig);
+        rig_discard(&rig);
         /* Once there is memory again, the same orders are done. */
         rig_unlink(&rig, 0, 8);
         rig_end_session(&rig, RIG_SESSION, 0);
@@ -848,17 +836,17 @@ static void whatever_happens_all_memory_comes_back(void **state)
                     rig_controller_says(&rig, TQI_KIND_Ping, TQ_OK, 0, NULL);
                 }
             }
-            discard_sent(&rig);
+            rig_discard(&rig);
             rig_check(&rig);
         }
         rig_end_session(&rig, RIG_SESSION, 0);
-        discard_sent(&rig);
+        rig_discard(&rig);
         while (rig.transfers_cnt > 0)
             rig_payload_done(&rig, rig.transfers[0].key.owner, rig.transfers[0].key.transfer,
                              TQ_E_CANCELLED, "dropped");
         rig_unlink(&rig, 0, 1000);
         rig_let_leases_pass(&rig);
-        discard_sent(&rig);
+        rig_discard(&rig);
         unit_check(rig_figure(&rig, "used_bytes") == 0);
         unit_check(rig_figure(&rig, "zombie_bytes") == 0);
         unit_check(rig_figure(&rig, "sessions") == 0);

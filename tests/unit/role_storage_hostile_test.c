@@ -121,6 +121,42 @@ static void what_reads_remember_is_bounded(void **state)
     rig_close(&rig);
 }
 
+/* A read that found memory for half of what it keeps had given back more than it had taken. */
+static void a_read_without_memory_does_not_count_against_the_next(void **state)
+{
+    static uint64_t rows[1];
+    static uint32_t offsets[2] = {0, 1};
+
+    (void)state;
+    for (uint64_t n = 0; n < 60; n++) {
+        tqi_msg_PrepareGet_t msg = {.transfer = 5,
+                                    .rows = tqi_u64s(rows, 1),
+                                    .fields = {offsets, "x", 1, 1},
+                                    .produced = {"\3", 1},
+                                    .mode = TQI_PAYLOAD_STREAM};
+        tqi_buf_t frame;
+        rig_t rig;
+
+        rig_open(&rig, CAPACITY);
+        rig_put_t put = rig_fused(1, 0, 1, 16);
+
+        assert_int_equal(rig_put(&rig, &put), TQ_OK);
+        rig_confirm(&rig, 1);
+        /* The frame comes from the same memory: it is made before that ends. */
+        tqi_envelope_t env = rig_envelope(&rig, TQI_KIND_PrepareGet, ++rig.seq);
+        tqi_buf_init(&frame, &rig.env.env);
+        assert_int_equal(tqi_msg_encode(&frame, &env, NULL, &msg, NULL), TQ_OK);
+        rig.env.fail_after = n;
+        rig.role->on_message(rig.role, RIG_CLIENT, frame.data, frame.len, rig.now);
+        rig.env.fail_after = UINT64_MAX;
+        tqi_buf_fini(&frame);
+        rig_discard(&rig);
+        assert_int_equal(read_cells(&rig, 10, 1, 1), TQ_OK);
+        assert_int_equal(read_cells(&rig, 11, 1, 1), TQ_OK);
+        rig_close(&rig);
+    }
+}
+
 static void orders_that_wait_are_bounded(void **state)
 {
     static uint64_t rows[1] = {5}, ends[1] = {6};
@@ -156,6 +192,7 @@ int main(void)
         cmocka_unit_test(sessions_that_the_controller_has_not_told_of_are_bounded),
         cmocka_unit_test(what_a_session_gave_up_is_remembered_up_to_a_bound),
         cmocka_unit_test(what_reads_remember_is_bounded),
+        cmocka_unit_test(a_read_without_memory_does_not_count_against_the_next),
         cmocka_unit_test(orders_that_wait_are_bounded),
     };
 

@@ -132,8 +132,11 @@ static tq_status_t view_keep(session_t *session, transfer_t *t, const tqi_view_t
 {
     tqi_view_t *own = &t->view;
 
-    if (tqi_vec_reserve(&own->ranges, view->ranges.len) != TQ_OK ||
-        tqi_vec_reserve(&own->fields, view->fields.len) != TQ_OK)
+    bool is_there = tqi_vec_reserve(&own->ranges, view->ranges.len) == TQ_OK &&
+                    tqi_vec_reserve(&own->fields, view->fields.len) == TQ_OK;
+
+    session->views_bytes += tqi_view_bytes(own); /* half of it, too: transfer_free takes it off */
+    if (!is_there)
         return tqi_fail(err, TQ_E_NO_MEMORY, "no memory for a transfer");
     memcpy(own->ranges.at, view->ranges.at, view->ranges.len * sizeof *own->ranges.at);
     memcpy(own->fields.at, view->fields.at, view->fields.len * sizeof *own->fields.at);
@@ -141,7 +144,6 @@ static tq_status_t view_keep(session_t *session, transfer_t *t, const tqi_view_t
     own->fields.len = view->fields.len;
     own->rows_cnt = view->rows_cnt;
     own->bytes = view->bytes;
-    session->views_bytes += tqi_view_bytes(own);
     return TQ_OK;
 }
 
