@@ -17,8 +17,8 @@ from procs import Client, stat
 
 MINUTES = float(os.environ.get("TQ_SOAK_MINUTES", "0.5"))
 IS_LONG = MINUTES >= 10
-# From the least that a process has in the third quarter to the least in the last: what is under way
-# just then comes on top of it. A short soak still warms up in the third one: caches of buffers and
+# From the third quarter to the last, of the least and of the median that a process has, whichever
+# grew less: what is under way just then comes on top. A short soak still warms up in the third one: caches of buffers and
 # of freed memory fill by what sizes happen to come. So it may grow by 2 MiB: 2 KiB for each batch of
 # rows at a daemon, 14 KiB at a client.
 GROWTH = 0.01

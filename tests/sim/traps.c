@@ -42,19 +42,18 @@ static void hold(world_t *w)
     block(w, false, w->lease_ms + world_between(w, 100, 1500));
 }
 
-/* What units say is. */
-static void hold_answers(world_t *w)
-{
-    for (uint32_t c = 0; c < w->clients_cnt; c++)
-        for (uint32_t u = 0; u < w->units_cnt; u++)
-            tqi_sim_block(w->sim, w->units[u]->host, w->clients[c]->host, true);
-    tqi_sim_at(w->sim, &w->unblock, tqi_sim_now(w->sim) + world_between(w, 20, 1500) * TQI_SIM_MS);
-}
-
 static void hold_answers_of(world_t *w, uint32_t unit, bool is_held)
 {
     for (uint32_t c = 0; c < w->clients_cnt; c++)
         tqi_sim_block(w->sim, w->units[unit]->host, w->clients[c]->host, is_held);
+}
+
+/* What units say is. */
+static void hold_answers(world_t *w)
+{
+    for (uint32_t u = 0; u < w->units_cnt; u++)
+        hold_answers_of(w, u, true);
+    tqi_sim_at(w->sim, &w->unblock, tqi_sim_now(w->sim) + world_between(w, 20, 1500) * TQI_SIM_MS);
 }
 
 /* What one unit says is held back, for as long as bytes need to get to another. */

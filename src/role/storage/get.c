@@ -131,7 +131,6 @@ static tq_status_t view_keep(session_t *session, transfer_t *t, const tqi_view_t
                              tqi_err_t *err)
 {
     tqi_view_t *own = &t->view;
-
     bool is_there = tqi_vec_reserve(&own->ranges, view->ranges.len) == TQ_OK &&
                     tqi_vec_reserve(&own->fields, view->fields.len) == TQ_OK;
 
